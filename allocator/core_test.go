@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signet-identity/signet/allocator"
+	"github.com/signet-identity/signet/allocator/commit"
+	"github.com/signet-identity/signet/allocator/identity"
+	"github.com/signet-identity/signet/allocator/labels"
+	"github.com/signet-identity/signet/kvstore"
+	"github.com/signet-identity/signet/kvstore/fake"
+)
+
+// bench is a core with a committer on a modelled store, all in one thread: each
+// transaction is answered at once, unless lose says otherwise.
+type bench struct {
+	t       *testing.T
+	core    *allocator.Core
+	commit  *commit.Committer
+	layout  kvstore.Layout
+	model   *fake.Model
+	seen    int64
+	now     time.Duration
+	nextID  uint64
+	replies map[uint64]allocator.Reply
+	lost    []commit.Transaction // sent, and not answered
+	lose    func(commit.Transaction) bool
+	who     allocator.Candidate
+	lease   int64
+	verbs   map[allocator.Verb]int
+}
+
+func testConfig(t *testing.T) allocator.Config {
+	space, err := identity.NewSpace("default", 0, 255, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allocator.Config{Space: space, NewCluster: true, NodeGrace: 10 * time.Second, IdentityGrace: 10 * time.Second,
+		ForgetAfter: time.Hour, SweepInterval: time.Second, PresenceTTL: 5 * time.Second, ElectionTTL: 5 * time.Second,
+		LineageEvery: time.Second}
+}
+
+func newBench(t *testing.T) *bench {
+	layout, err := kvstore.NewLayout("cilium", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, core: allocator.New(testConfig(t)), commit: commit.New(commit.DefaultConfig()), layout: layout,
+		model: fake.NewModel(fake.Limits{}, 1), replies: map[uint64]allocator.Reply{}, verbs: map[allocator.Verb]int{}}
+	b.lead()
+	return b
+}
+
+// lead puts an election key and begins a term under it.
+func (b *bench) lead() {
+	b.t.Helper()
+	lease, err := b.model.Grant(time.Hour, b.now)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.lease = lease
+	key := b.layout.ElectionKey(lease)
+	r, err := b.model.Txn(kvstore.Txn{Then: []kvstore.Action{{Put: true, Key: key, Value: []byte(`{"who":"test"}`), Lease: lease}}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.commit.BeginTerm(commit.Fence{Lease: lease, Epoch: r.Revision, Mod: r.Revision})
+	b.core.BeginTerm(b.now, kvstore.LeaseName(lease))
+	b.run()
+}
+
+// run lets everything settle.
+func (b *bench) run() {
+	b.t.Helper()
+	for round := 0; ; round++ {
+		if round > 1000 {
+			b.t.Fatal("the core does not come to rest")
+		}
+		moved := b.mirror()
+		ready := b.core.Ready()
+		for _, r := range ready.Replies {
+			b.replies[r.ID] = r
+		}
+		if ready.Fatal != nil {
+			b.t.Fatal(ready.Fatal)
+		}
+		for _, op := range ready.Ops {
+			b.verbs[op.Verb]++
+			b.commit.Submit(op)
+		}
+		out := b.commit.Ready()
+		for _, tx := range out.Send {
+			b.send(tx)
+		}
+		for _, o := range out.Outcomes {
+			b.core.Done(o)
+		}
+		if !moved && len(ready.Ops)+len(ready.Replies)+len(out.Send)+len(out.Outcomes) == 0 {
+			return
+		}
+	}
+}
+
+func (b *bench) send(tx commit.Transaction) {
+	b.t.Helper()
+	if b.lose != nil && b.lose(tx) {
+		b.lost = append(b.lost, tx)
+		b.commit.Result(commit.Result{ID: tx.ID, Unknown: true})
+		return
+	}
+	b.commit.Result(b.apply(tx))
+}
+
+func (b *bench) apply(tx commit.Transaction) commit.Result {
+	b.t.Helper()
+	txn, err := b.layout.Encode(tx, b.who)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.model.Txn(txn)
+	if err != nil {
+		b.t.Fatalf("%v: %v", tx, err)
+	}
+	res, err := b.layout.Answer(tx, r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return res
+}
+
+// mirror brings the core everything that happened since.
+func (b *bench) mirror() bool {
+	b.t.Helper()
+	rev := b.model.Revision()
+	if rev == b.seen {
+		return false
+	}
+	events, compacted := b.model.Events(b.seen+1, "\x00", "\x00")
+	if compacted {
+		b.t.Fatal("compacted")
+	}
+	batch, malformed := kvstore.DecodeBatch(b.layout, kvstore.MirrorBatch{Revision: rev, Events: events})
+	if len(malformed) > 0 {
+		b.t.Logf("malformed: %v", malformed)
+	}
+	b.core.Apply(batch)
+	b.seen = rev
+	return true
+}
+
+// pass lets served time go by.
+func (b *bench) pass(d time.Duration) {
+	b.t.Helper()
+	for end := b.now + d; b.now < end; {
+		b.now += 500 * time.Millisecond
+		b.core.Tick(b.now)
+		b.run()
+	}
+}
+
+func (b *bench) ask(req any) allocator.Reply {
+	b.t.Helper()
+	id := b.send1(req)
+	b.run()
+	r, ok := b.replies[id]
+	if !ok {
+		b.t.Fatalf("no reply to %+v", req)
+	}
+	return r
+}
+
+func (b *bench) send1(req any) uint64 {
+	b.nextID++
+	b.core.Request(b.nextID, req)
+	return b.nextID
+}
+
+func (b *bench) allocate(holder string, ls ...string) allocator.Allocation {
+	b.t.Helper()
+	r := b.ask(allocator.AllocateRequest{Labels: set(b.t, ls...), Holder: holder})
+	if r.Err != nil {
+		b.t.Fatalf("allocate: %v", r.Err)
+	}
+	return r.Value.(allocator.Allocation)
+}
+
+func (b *bench) release(holder string, hold int64, ls ...string) allocator.Reply {
+	b.t.Helper()
+	return b.ask(allocator.ReleaseRequest{Labels: set(b.t, ls...), Holder: holder, Hold: hold})
+}
+
+func (b *bench) put(key, value string, lease int64) {
+	b.t.Helper()
+	if _, err := b.model.Txn(kvstore.Txn{Then: []kvstore.Action{{Put: true, Key: key, Value: []byte(value), Lease: lease}}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) del(key string) {
+	b.t.Helper()
+	if _, err := b.model.Txn(kvstore.Txn{Then: []kvstore.Action{{Delete: true, Key: key}}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) key(k allocator.Key) string {
+	b.t.Helper()
+	s, err := b.layout.Key(k)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *bench) get(k allocator.Key) *kvstore.KV {
+	b.t.Helper()
+	r, err := b.model.Range(kvstore.RangeRequest{Key: b.key(k)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(r.KVs) == 0 {
+		return nil
+	}
+	return &r.KVs[0]
+}
+
+// node gives a node a presence and returns its lease.
+func (b *bench) node(name string) int64 {
+	b.t.Helper()
+	lease, err := b.model.Grant(time.Hour, b.now)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	value, err := kvstore.EncodeValue(allocator.PresenceKey(name), allocator.Presence{Node: name, TTLS: 5, Instance: "i-" + name,
+		Prefixes: []string{"10.0.0.0/8"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.put(b.key(allocator.PresenceKey(name)), string(value), lease)
+	b.run()
+	return lease
+}
+
+func set(t *testing.T, ls ...string) labels.Set {
+	t.Helper()
+	s, err := labels.ParseSet(ls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAllocate_givesTheSameNumberAgain(t *testing.T) {
+	b := newBench(t)
+	first := b.allocate("pin-ann", "k8s:app=web")
+	again := b.allocate("pin-ann", "k8s:app=web")
+	other := b.allocate("pin-bob", "k8s:app=web")
+	if !first.Created || again.Created || first.Identity.Number != again.Identity.Number || first.Hold != again.Hold {
+		t.Errorf("first %+v, again %+v", first, again)
+	}
+	if other.Identity.Number != first.Identity.Number || other.Hold == first.Hold {
+		t.Errorf("other holder: %+v", other)
+	}
+	want := identity.Start(testConfig(t).Space, "k8s:app=web;")
+	if first.Identity.Number != want {
+		t.Errorf("number %d, the hash start is %d", first.Identity.Number, want)
+	}
+	if kv := b.get(allocator.MasterKey(want)); kv == nil || string(kv.Value) != "k8s:app=web;" || kv.Lease != 0 {
+		t.Errorf("master: %+v", kv)
+	}
+	if kv := b.get(allocator.ReferenceKey("k8s:app=web;", "pin-bob")); kv == nil || kv.ModRevision != other.Hold {
+		t.Errorf("reference: %+v", kv)
+	}
+}
+
+func TestLife_idleGraceCollectTombstoneAndTheSameNumberBack(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	n := a.Identity.Number
+	if r := b.release("pin-ann", a.Hold, "k8s:app=web"); r.Err != nil || !r.Value.(allocator.Released).Done {
+		t.Fatalf("release: %+v", r)
+	}
+	if b.get(allocator.IdleKey(n)) == nil {
+		t.Fatal("no idle mark after the last release")
+	}
+	b.pass(8 * time.Second)
+	if b.get(allocator.MasterKey(n)) == nil {
+		t.Fatal("collected before its grace was over")
+	}
+	b.pass(5 * time.Second)
+	if b.get(allocator.MasterKey(n)) != nil || b.get(allocator.TombstoneKey(n)) == nil || b.get(allocator.IdleKey(n)) != nil {
+		t.Fatal("not collected after its grace")
+	}
+	if id, ok := b.core.Identity(n); !ok || id.State != allocator.Quarantined {
+		t.Errorf("picture of the freed number: %+v", id)
+	}
+	if back := b.allocate("pin-ann", "k8s:app=web"); back.Identity.Number != n {
+		t.Errorf("the same labels got %d, had %d", back.Identity.Number, n)
+	}
+	if b.get(allocator.TombstoneKey(n)) != nil {
+		t.Error("the tombstone outlived the return of its number")
+	}
+}
+
+func TestRelease_comparesTheHold(t *testing.T) {
+	b := newBench(t)
+	b.node("n1")
+	a := b.allocate("n1", "k8s:app=web")
+	if r := b.release("n1", a.Hold+1, "k8s:app=web"); r.Err == nil || r.Err.Code != allocator.FailedPrecondition {
+		t.Errorf("another hold: %+v", r)
+	}
+	given := b.ask(allocator.AllocateRequest{Labels: set(t, "k8s:app=web"), Holder: "n1", GivenUpHold: a.Hold})
+	if h := given.Value.(allocator.Allocation).Hold; h == a.Hold {
+		t.Error("a given-up hold was handed out again")
+	}
+	if r := b.release("n1", a.Hold, "k8s:app=web"); r.Err == nil {
+		t.Error("a late release took the new reference")
+	}
+	if r := b.release("n1", 77, "k8s:app=other"); r.Err != nil || r.Value.(allocator.Released).Done {
+		t.Errorf("no reference: %+v", r)
+	}
+}
+
+func TestUnknownOutcome_isSettledBehindABarrier(t *testing.T) {
+	for _, lands := range []string{"never", "before the barrier", "after the barrier"} {
+		t.Run(lands, func(t *testing.T) {
+			b := newBench(t)
+			done := false
+			b.lose = func(tx commit.Transaction) bool {
+				if done || tx.Kind != commit.Work || tx.Ops[0].Verb != allocator.VerbCreate {
+					return false
+				}
+				done = true
+				if lands == "before the barrier" {
+					b.apply(tx)
+				}
+				return true
+			}
+			a := b.allocate("pin-ann", "k8s:app=web")
+			if lands == "after the barrier" {
+				if r := b.apply(b.lost[0]); r.Succeeded {
+					t.Fatal("a transaction landed behind the barrier")
+				}
+			}
+			if kv := b.get(allocator.ReferenceKey("k8s:app=web;", "pin-ann")); kv == nil || kv.ModRevision != a.Hold {
+				t.Errorf("hold %d, reference %+v", a.Hold, kv)
+			}
+			if s := b.commit.Stats(); s.Barriers != 1 {
+				t.Errorf("barriers: %d", s.Barriers)
+			}
+		})
+	}
+}
+
+func TestNode_goneGracePurgeAndBack(t *testing.T) {
+	b := newBench(t)
+	lease := b.node("n1")
+	a := b.allocate("n1", "k8s:app=web")
+	pub := b.ask(allocator.PublishRequest{Node: "n1", Put: []allocator.AddressClaim{{
+		Address: allocator.Address{IP: "10.1.0.1", HostIP: "192.0.2.1", ID: uint32(a.Identity.Number)}, Labels: "k8s:app=web;", EndpointID: "e1"}}})
+	if pub.Err != nil || pub.Value.(allocator.Published).Results[0].Err != nil {
+		t.Fatalf("publish: %+v", pub)
+	}
+	if err := b.model.Revoke(lease); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	if b.get(allocator.GoneKey("n1")) == nil {
+		t.Fatal("no gone mark")
+	}
+	b.pass(8 * time.Second)
+	if b.get(allocator.ReferenceKey("k8s:app=web;", "n1")) == nil {
+		t.Fatal("a lapsed lease took a reference away within the grace")
+	}
+	b.node("n1")
+	if b.get(allocator.GoneKey("n1")) != nil {
+		t.Fatal("the gone mark outlived the return")
+	}
+	b.pass(20 * time.Second)
+	if b.get(allocator.ReferenceKey("k8s:app=web;", "n1")) == nil {
+		t.Fatal("a node that came back lost its reference")
+	}
+	b.del(b.key(allocator.PresenceKey("n1")))
+	b.run()
+	b.pass(13 * time.Second)
+	if b.get(allocator.ReferenceKey("k8s:app=web;", "n1")) != nil || b.get(allocator.AddressKey("10.1.0.1")) != nil {
+		t.Fatal("references and addresses of a gone node stay")
+	}
+	if b.get(allocator.IdleKey(a.Identity.Number)) == nil {
+		t.Fatal("no idle mark")
+	}
+}
+
+func TestMasterDeletedByHand_comesBackOrIsBuried(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	n := a.Identity.Number
+	b.del(b.key(allocator.MasterKey(n)))
+	b.run()
+	if kv := b.get(allocator.MasterKey(n)); kv == nil || string(kv.Value) != "k8s:app=web;" {
+		t.Fatalf("not healed: %+v", kv)
+	}
+	b.release("pin-ann", 0, "k8s:app=web")
+	b.del(b.key(allocator.MasterKey(n)))
+	b.run()
+	if b.get(allocator.TombstoneKey(n)) == nil {
+		t.Fatal("a master deleted by hand without a reference got no tombstone")
+	}
+	if id, _ := b.core.Identity(n); id.State != allocator.Quarantined {
+		t.Errorf("state %v", id.State)
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signet-identity/signet/allocator/labels"
+)
+
+// sweep looks at every node and every idle identity whose grace may be over,
+// and again at the label sets that could not be kept in order.
+func (c *Core) sweep() {
+	for _, name := range sortedKeys(c.t.nodes) {
+		if n := c.t.nodes[name]; !n.present() || n.gone.mod != 0 {
+			c.markNode(n)
+		}
+	}
+	for _, n := range sortedKeys(c.t.idle) {
+		if m := c.t.masters[n]; m != nil {
+			c.markSet(c.t.set(m.text))
+		}
+	}
+	for _, text := range sortedKeys(c.tired) {
+		s := c.t.set(text)
+		s.vain = 0
+		c.markSet(s)
+	}
+	clear(c.tired)
+	c.buryLost()
+	c.term.swept = seen{c.now, true}
+}
+
+// identityGrace is the grace in force: pressure shortens it, down to a minute
+// (or to what is configured, if that is less).
+func (c *Core) identityGrace() time.Duration {
+	g, full := c.cfg.IdentityGrace, c.t.pool.used*100/c.t.pool.capacity()
+	switch {
+	case full >= 90:
+		g = g / 15
+	case full >= 80:
+		g = g / 3
+	}
+	return max(g, min(minIdentityGrace, c.cfg.IdentityGrace))
+}
+
+// eater remembers which label key eats the number space; counting it anew for
+// each refusal would cost more than the refusal.
+type eater struct {
+	key  string
+	from seen
+}
+
+// eaterEvery is how long the answer is good for, leader's clock.
+const eaterEvery = 10 * time.Second
+
+func (c *Core) exhausted() *Error {
+	if !c.eater.from.set || c.now-c.eater.from.at >= eaterEvery {
+		c.eater = eater{key: c.eatingKey(), from: seen{c.now, true}}
+	}
+	used, limit := c.t.pool.used, c.t.pool.capacity()
+	return &Error{Code: Exhausted, Field: c.eater.key, Used: used, Limit: limit, Retry: 30 * time.Second, Message: fmt.Sprintf(
+		"no number is left: %d of %d are in use or in quarantine; label key %q has the most values: exclude it from the identity labels, or release what is not needed",
+		used, limit, c.eater.key)}
+}
+
+// eatingKey is the label key with the most distinct values among live identities.
+func (c *Core) eatingKey() string {
+	values := map[string]map[string]bool{}
+	for text := range c.t.sets {
+		for _, l := range labels.Decode(text) {
+			if values[l.Key] == nil {
+				values[l.Key] = map[string]bool{}
+			}
+			values[l.Key][l.Value] = true
+		}
+	}
+	keys := sortedKeys(values)
+	if len(keys) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(values[a]), len(values[b])), strings.Compare(b, a))
+	})
+}
