@@ -352,6 +352,8 @@ func (c *Core) touch(k Key) {
 	case KindMaster, KindIdle:
 		if m := c.t.masters[k.Number]; m != nil {
 			c.markSet(c.t.set(m.text))
+		} else if s := c.t.sets[c.t.lost[k.Number]]; s != nil {
+			c.markSet(s)
 		}
 	case KindReference:
 		if s := c.t.sets[k.Labels]; s != nil {

@@ -3,6 +3,7 @@
 package allocator_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -43,12 +44,16 @@ func testConfig(t *testing.T) allocator.Config {
 		LineageEvery: time.Second}
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T) *bench { return newBenchWith(t, func(*allocator.Config) {}) }
+
+func newBenchWith(t *testing.T, change func(*allocator.Config)) *bench {
+	cfg := testConfig(t)
+	change(&cfg)
 	layout, err := kvstore.NewLayout("cilium", "default")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, core: allocator.New(testConfig(t)), commit: commit.New(commit.DefaultConfig()), layout: layout,
+	b := &bench{t: t, core: allocator.New(cfg), commit: commit.New(commit.DefaultConfig()), layout: layout,
 		model: fake.NewModel(fake.Limits{}, 1), replies: map[uint64]allocator.Reply{}, verbs: map[allocator.Verb]int{}}
 	b.lead()
 	return b
@@ -411,5 +416,198 @@ func TestMasterDeletedByHand_comesBackOrIsBuried(t *testing.T) {
 	}
 	if id, _ := b.core.Identity(n); id.State != allocator.Quarantined {
 		t.Errorf("state %v", id.State)
+	}
+}
+
+func TestScenario_D02_A07_OfTwoNumbersTheReferencedOneStays(t *testing.T) {
+	b := newBench(t)
+	b.put(b.key(allocator.MasterKey(1000)), "k8s:app=web;", 0)
+	b.put(b.key(allocator.MasterKey(2000)), "k8s:app=web;", 0)
+	b.put(b.key(allocator.ReferenceKey("k8s:app=web;", "pin-ann")), "2000", 0)
+	b.run()
+	if a := b.allocate("pin-bob", "k8s:app=web"); a.Identity.Number != 2000 {
+		t.Errorf("allocated %d, want the referenced 2000", a.Identity.Number)
+	}
+	b.pass(15 * time.Second)
+	if b.get(allocator.MasterKey(1000)) != nil || b.get(allocator.TombstoneKey(1000)) == nil {
+		t.Error("the unused twin stays")
+	}
+	if b.get(allocator.MasterKey(2000)) == nil {
+		t.Error("the number in use was collected")
+	}
+}
+
+func TestScenario_A10_A11_DeletedMastersComeBackWithTheirNumbers(t *testing.T) {
+	b := newBench(t)
+	numbers := map[string]identity.Number{}
+	for i := range 100 {
+		l := fmt.Sprintf("k8s:n=%d", i)
+		numbers[l] = b.allocate("pin-ann", l).Identity.Number
+	}
+	for _, n := range numbers {
+		b.del(b.key(allocator.MasterKey(n)))
+	}
+	b.send1(allocator.AllocateRequest{Labels: set(t, "k8s:new=1"), Holder: "pin-ann"})
+	b.run()
+	for l, n := range numbers {
+		if kv := b.get(allocator.MasterKey(n)); kv == nil || string(kv.Value) != l+";" {
+			t.Errorf("%s: number %d: %+v", l, n, kv)
+		}
+	}
+}
+
+func TestScenario_A10_NumberGivenToOthersIsReplaced(t *testing.T) {
+	b := newBench(t)
+	n := b.allocate("pin-ann", "k8s:app=web").Identity.Number
+	b.put(b.key(allocator.MasterKey(n)), "k8s:app=other;", 0) // a foreign writer takes the number
+	b.run()
+	got := b.allocate("pin-ann", "k8s:app=web").Identity.Number
+	if got == n {
+		t.Errorf("two label sets share number %d", n)
+	}
+	if kv := b.get(allocator.ReferenceKey("k8s:app=web;", "pin-ann")); kv == nil || string(kv.Value) != got.String() {
+		t.Errorf("reference %+v, number %d", kv, got)
+	}
+}
+
+func TestScenario_A05_AbandonedCallsWriteNothing(t *testing.T) {
+	b := newBench(t)
+	before := b.model.Revision()
+	var ids []uint64
+	for i := range 500 {
+		ids = append(ids, b.send1(allocator.AllocateRequest{Labels: set(t, fmt.Sprintf("k8s:n=%d", i)), Holder: "pin-ann"}))
+	}
+	for _, id := range ids {
+		b.core.Cancel(id)
+	}
+	b.run()
+	if rev := b.model.Revision(); rev != before || b.core.Waiting() != 0 {
+		t.Errorf("%d writes for abandoned calls, %d still wait", rev-before, b.core.Waiting())
+	}
+}
+
+func TestScenario_G03_ReleasedReferencesStayAway(t *testing.T) {
+	b := newBench(t)
+	for i := range 300 {
+		l := fmt.Sprintf("k8s:n=%d", i)
+		a := b.allocate("pin-ann", l)
+		b.release("pin-ann", a.Hold, l)
+	}
+	b.pass(15 * time.Second)
+	if n := b.core.Numbers(); n.Live+n.Idle+n.References != 0 {
+		t.Errorf("left over: %+v", n)
+	}
+}
+
+func TestScenario_G05_G06_MarksSurviveFailoversAndAreNoSignOfLife(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	b.release("pin-ann", a.Hold, "k8s:app=web")
+	var gone time.Duration
+	start := b.now
+	for b.get(allocator.MasterKey(a.Identity.Number)) != nil && b.now-start < time.Minute {
+		b.pass(2 * time.Second)
+		b.core.EndTerm()
+		b.commit.EndTerm()
+		if err := b.model.Revoke(b.lease); err != nil {
+			t.Fatal(err)
+		}
+		b.lead()
+		gone = b.now - start
+	}
+	if gone < 10*time.Second || gone > 22*time.Second {
+		t.Errorf("collected after %s with a failover every 2 s, the grace is 10 s", gone)
+	}
+}
+
+func TestScenario_E01_ExhaustionRefusesNewSetsAndNeverKnownOnes(t *testing.T) {
+	b := newBenchWith(t, func(c *allocator.Config) { c.Space.ClusterID, c.Space.MaxConnectedClusters = 3, 511 })
+	known := b.allocate("pin-ann", "k8s:app=web")
+	capacity := int(b.core.Numbers().Capacity)
+	for i := 1; i < capacity; i++ {
+		b.send1(allocator.AllocateRequest{Labels: set(t, fmt.Sprintf("k8s:job-name=%d", i)), Holder: "pin-ann"})
+		if i%2000 == 0 {
+			b.run()
+		}
+	}
+	b.run()
+	r := b.ask(allocator.AllocateRequest{Labels: set(t, "k8s:app=new"), Holder: "pin-ann"})
+	if r.Err == nil || r.Err.Code != allocator.Exhausted || r.Err.Retry == 0 || r.Err.Field != "job-name" ||
+		r.Err.Used != uint64(capacity) || r.Err.Limit != uint64(capacity) {
+		t.Fatalf("a new set with no number left: %+v", r.Err)
+	}
+	if again := b.allocate("pin-bob", "k8s:app=web"); again.Identity.Number != known.Identity.Number {
+		t.Errorf("a known set got %d, had %d", again.Identity.Number, known.Identity.Number)
+	}
+	b.release("pin-ann", 0, "k8s:job-name=1")
+	b.pass(15 * time.Second)
+	r = b.ask(allocator.AllocateRequest{Labels: set(t, "k8s:app=new"), Holder: "pin-ann"})
+	if r.Err == nil {
+		t.Error("a number in quarantine was given to other labels")
+	}
+	b.allocate("pin-ann", "k8s:job-name=1")
+}
+
+func TestScenario_G02_OtherClustersNumbersAreNeverTouched(t *testing.T) {
+	b := newBench(t)
+	b.put(b.key(allocator.MasterKey(70000)), "k8s:io.cilium.k8s.policy.cluster=two;", 0)
+	b.run()
+	b.pass(20 * time.Second)
+	if b.get(allocator.MasterKey(70000)) == nil || b.get(allocator.IdleKey(70000)) != nil {
+		t.Error("another cluster's number was touched")
+	}
+	if a := b.allocate("pin-ann", "k8s:io.cilium.k8s.policy.cluster=two"); a.Identity.Number == 70000 {
+		t.Error("a foreign number was reused for an allocation")
+	}
+}
+
+func TestScenario_O05_ForeignMastersAreSeenAndSweptInTheOwnRange(t *testing.T) {
+	b := newBench(t)
+	for i := range 200 {
+		b.put(b.key(allocator.MasterKey(identity.Number(300+i))), fmt.Sprintf("k8s:probe=load;k8s:seq=%d;", i), 0)
+		b.put(b.key(allocator.MasterKey(identity.Number(65600+i))), fmt.Sprintf("k8s:probe=load;k8s:seq=%d;", i), 0)
+	}
+	b.run()
+	seen := 0
+	b.core.Each(0, func(allocator.Identity) bool { seen++; return true })
+	if seen != 400 {
+		t.Errorf("%d identities are listed, want 400", seen)
+	}
+	b.pass(15 * time.Second)
+	if n := b.core.Numbers(); n.Live+n.Idle != 0 || b.get(allocator.MasterKey(65600)) == nil {
+		t.Errorf("after the grace: %+v", n)
+	}
+}
+
+func TestScenario_L05_LeasedForeignReferencesStayAndCount(t *testing.T) {
+	b := newBench(t)
+	lease, err := b.model.Grant(time.Hour, b.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := b.allocate("pin-ann", "k8s:app=web").Identity.Number
+	b.put(b.key(allocator.ReferenceKey("k8s:app=web;", "10.0.0.9")), n.String(), lease)
+	b.release("pin-ann", 0, "k8s:app=web")
+	b.pass(20 * time.Second)
+	if b.get(allocator.MasterKey(n)) == nil || b.get(allocator.ReferenceKey("k8s:app=web;", "10.0.0.9")) == nil {
+		t.Error("a foreign allocator's reference, or what it holds, was removed")
+	}
+}
+
+func TestMalformedMaster_isNeitherAnIdentityNorANumberToGiveAway(t *testing.T) {
+	b := newBench(t)
+	start := identity.Start(testConfig(t).Space, "k8s:app=web;")
+	b.put(b.key(allocator.MasterKey(start)), "no labels at all", 0)
+	b.run()
+	if a := b.allocate("pin-ann", "k8s:app=web"); a.Identity.Number != start+1 {
+		t.Errorf("number %d, want the next one after %d, which somebody spoiled", a.Identity.Number, start)
+	}
+	n := start + 1
+	b.put(b.key(allocator.MasterKey(n)), "spoiled", 0)
+	b.run() // comes to rest: neither healed nor buried over a key that is there
+	b.del(b.key(allocator.MasterKey(n)))
+	b.run()
+	if kv := b.get(allocator.MasterKey(n)); kv == nil || string(kv.Value) != "k8s:app=web;" {
+		t.Errorf("not healed after the spoiled text went: %+v", kv)
 	}
 }

@@ -86,8 +86,15 @@ func (p *plan) write(k Key, v Value) { p.op.Writes = append(p.op.Writes, Write{K
 func (p *plan) absent(k Key)         { p.guard(Guard{Kind: GuardAbsent, Key: k}) }
 func (p *plan) present(k Key)        { p.guard(Guard{Kind: GuardPresent, Key: k}) }
 func (p *plan) at(k Key, rev int64)  { p.guard(Guard{Kind: GuardRevision, Key: k, Revision: rev}) }
-func (p *plan) empty(text string) {
-	p.guard(Guard{Kind: GuardEmpty, Key: Key{Kind: KindReference, Labels: text}})
+
+// unreferenced guards that the set has no reference, or (for a second number of
+// the set) none but those that the table knows.
+func (p *plan) unreferenced(s *set) {
+	g := Guard{Kind: GuardEmpty, Key: Key{Kind: KindReference, Labels: s.text}}
+	for _, r := range s.refs {
+		g.Kind, g.Revision = GuardNotNewer, max(g.Revision, r.mod)
+	}
+	p.guard(g)
 }
 
 // atOrAbsent guards that a key stands as the table has it; mod 0: absent.
@@ -376,17 +383,19 @@ func (c *Core) keepSet(s *set) {
 		c.heal(s)
 		return
 	}
+	winner := s.winner(c.cfg.Space)
 	for _, m := range s.masters {
 		if !c.cfg.Space.Contains(m.number) || m.lease != 0 {
 			continue
 		}
 		i, marked := c.t.idle[m.number]
+		unused := len(s.refs) == 0 || m != winner && !s.referenced(m.number)
 		switch {
-		case len(s.refs) == 0 && !marked:
+		case unused && !marked:
 			c.markIdle(s, m)
-		case len(s.refs) > 0 && marked:
+		case !unused && marked:
 			c.unmarkIdle(s, m, i)
-		case len(s.refs) == 0 && c.due(i.since, c.identityGrace()):
+		case unused && c.due(i.since, c.identityGrace()):
 			c.collect(s, m, i)
 		}
 		if s.busy {
@@ -431,7 +440,7 @@ func (c *Core) heal(s *set) {
 func (c *Core) markIdle(s *set, m *master) {
 	p := &plan{op: Op{Verb: VerbIdle}}
 	p.at(MasterKey(m.number), m.mod)
-	p.empty(s.text)
+	p.unreferenced(s)
 	p.absent(IdleKey(m.number))
 	p.write(IdleKey(m.number), Mark{Since: c.time()})
 	c.submitKeep(s, p, &c.stats.MarkedIdle)
@@ -449,7 +458,7 @@ func (c *Core) collect(s *set, m *master, i mark) {
 	p := &plan{op: Op{Verb: VerbCollect}}
 	p.at(MasterKey(m.number), m.mod)
 	p.at(IdleKey(m.number), i.mod)
-	p.empty(s.text)
+	p.unreferenced(s)
 	p.write(MasterKey(m.number), nil)
 	p.write(IdleKey(m.number), nil)
 	p.write(TombstoneKey(m.number), Tombstone{Labels: s.text, Born: Time{Revision: m.create},

@@ -61,6 +61,9 @@ const (
 	// GuardEmpty: no key lies under the prefix that Key names: KindReference with
 	// Labels (all references of a label set), KindLock with Labels, KindNumberLock with Number.
 	GuardEmpty
+	// GuardNotNewer: no key under the prefix (as for GuardEmpty) has a mod
+	// revision above Revision.
+	GuardNotNewer
 )
 
 // Guard is one condition of an Op.
@@ -77,8 +80,8 @@ type Write struct {
 	Value Value
 }
 
-// Holds says whether observed state satisfies the guard. For GuardEmpty,
-// observed is any one key under the prefix, or absent.
+// Holds says whether observed state satisfies the guard. For GuardEmpty
+// and GuardNotNewer observed is one key under the prefix, or absent.
 func (g Guard) Holds(o Observed) bool {
 	switch g.Kind {
 	case GuardAbsent, GuardEmpty:
@@ -87,6 +90,8 @@ func (g Guard) Holds(o Observed) bool {
 		return o.Record != nil
 	case GuardRevision:
 		return o.Record != nil && o.Record.ModRevision == g.Revision
+	case GuardNotNewer:
+		return o.Record == nil || o.Record.ModRevision <= g.Revision
 	case GuardValue:
 		return o.Record != nil && reflect.DeepEqual(o.Record.Value, g.Value)
 	}

@@ -134,6 +134,7 @@ func (t *table) address(key string) *address {
 // It returns whether the table now knows something new.
 func (t *table) observe(key Key, rec *Record, rev int64) bool {
 	if rev <= t.applied || t.ahead[key] > rev {
+		t.observeMalformed(key, rec)
 		return false
 	}
 	t.ahead[key] = rev
@@ -143,6 +144,18 @@ func (t *table) observe(key Key, rec *Record, rev int64) bool {
 		t.remove(key)
 	}
 	return true
+}
+
+// observeMalformed notes a master whose text cannot be read: a mirror leaves it
+// out, so only a read shows that its number is taken.
+func (t *table) observeMalformed(key Key, rec *Record) {
+	if key.Kind != KindMaster || rec == nil || t.masters[key.Number] != nil {
+		return
+	}
+	if _, ok := rec.Value.(LabelSet); !ok {
+		t.malformed[key.Number] = true
+		t.pool.take(key.Number, true)
+	}
 }
 
 // caughtUp moves the mirror's revision and drops what it now covers.

@@ -126,9 +126,13 @@ func (l Layout) encodeBarrier(f commit.Fence, who allocator.Candidate) (Txn, err
 }
 
 func (l Layout) compare(g allocator.Guard) (Compare, error) {
-	if g.Kind == allocator.GuardEmpty {
+	switch g.Kind {
+	case allocator.GuardEmpty:
 		prefix, err := l.Prefix(g.Key)
 		return Compare{Key: prefix, RangeEnd: PrefixEnd(prefix), Target: CompareCreate, Op: '='}, err
+	case allocator.GuardNotNewer:
+		prefix, err := l.Prefix(g.Key)
+		return Compare{Key: prefix, RangeEnd: PrefixEnd(prefix), Target: CompareMod, Op: '<', Revision: g.Revision + 1}, err
 	}
 	key, err := l.Key(g.Key)
 	if err != nil {
@@ -172,7 +176,7 @@ type subject struct {
 func subjects(op allocator.Op) []subject {
 	out := make([]subject, 0, len(op.Guards)+len(op.Writes))
 	for _, g := range op.Guards {
-		out = append(out, subject{key: g.Key, prefix: g.Kind == allocator.GuardEmpty})
+		out = append(out, subject{key: g.Key, prefix: g.Kind == allocator.GuardEmpty || g.Kind == allocator.GuardNotNewer})
 	}
 	for _, w := range op.Writes {
 		out = append(out, subject{key: w.Key})

@@ -165,6 +165,7 @@ func (c *Committer) next() []allocator.Op {
 	var rest []item
 	size := budget{compares: overhead, reads: 1}
 	blocked := map[allocator.Touched]bool{}
+	written := map[allocator.Key]bool{} // a transaction may write a key once
 	full := false
 	for i, it := range c.queue {
 		if full {
@@ -174,8 +175,11 @@ func (c *Committer) next() []allocator.Op {
 		cost := costOf(it.op)
 		touches := it.op.Touches()
 		fits := len(ops) == 0 || !it.alone && size.plus(cost).within(c.cfg)
-		if c.free(touches, blocked) && fits {
+		if fits && c.free(touches, blocked) && !writesAny(it.op, written) {
 			ops, size = append(ops, it.op), size.plus(cost)
+			for _, w := range it.op.Writes {
+				written[w.Key] = true
+			}
 			full = it.alone
 			continue
 		}
@@ -187,6 +191,10 @@ func (c *Committer) next() []allocator.Op {
 	}
 	c.queue = rest
 	return ops
+}
+
+func writesAny(op allocator.Op, written map[allocator.Key]bool) bool {
+	return slices.ContainsFunc(op.Writes, func(w allocator.Write) bool { return written[w.Key] })
 }
 
 // free says whether nothing in flight, nor an earlier op that waits, touches any of these.

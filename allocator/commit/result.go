@@ -32,7 +32,7 @@ func (c *Committer) workResult(t *Transaction, r Result) {
 		}
 	case r.TooLarge:
 		c.split(t)
-	case !c.ownStands(r):
+	case !c.ownStands(t.Fence, r):
 		c.depose(r)
 	case r.Own.ModRevision != t.Fence.Mod:
 		c.stats.Overtaken++ // by an own barrier: nothing was written
@@ -42,11 +42,12 @@ func (c *Committer) workResult(t *Transaction, r Result) {
 	}
 }
 
-// ownStands says whether the own key stands at the newest barrier (or, for the
-// answer to an older transaction, at one of ours) and is the oldest candidate.
-func (c *Committer) ownStands(r Result) bool {
+// ownStands says whether the own key stood at one of our barriers, at the one
+// of the transaction or a later one, and was the oldest candidate. An answer
+// may have been given before the newest barrier and come in after its answer.
+func (c *Committer) ownStands(sent Fence, r Result) bool {
 	return r.Own.Present && r.Own.CreateRevision == c.fence.Epoch && r.Oldest == c.fence.Epoch &&
-		(r.Own.ModRevision == c.fence.Mod || c.barrier != 0)
+		r.Own.ModRevision >= sent.Mod && (r.Own.ModRevision <= c.fence.Mod || c.barrier != 0)
 }
 
 // depose ends the term after a refusal by the fence.

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/signet-identity/signet/allocator"
+	"github.com/signet-identity/signet/kvstore"
+	signetv1 "github.com/signet-identity/signet/proto/signet/v1"
+)
+
+// snapshot is what status and metrics show of the loop's state.
+type snapshot struct {
+	at        time.Time
+	listed    bool
+	serving   bool
+	numbers   allocator.Numbers
+	sweep     allocator.SweepState
+	sweptAge  time.Duration // -1: no sweep in this term
+	stats     allocator.Stats
+	commit    commitState
+	position  allocator.Position
+	waiting   int
+	present   int
+	gone      []allocator.NodeInfo
+	addresses int
+	malformed map[string]string
+	wentBack  *kvstore.WentBack
+	noCluster bool
+}
+
+type commitState struct {
+	transactions, ops, barriers, splits, overtaken, stale, unknown uint64
+	queued                                                         int
+	age                                                            time.Duration // of the last committed transaction; -1: none
+	barrier                                                        uint64        // count in force
+}
+
+// publishEvery bounds how often the loop counts its state for status.
+const publishEvery = 500 * time.Millisecond
+
+// refresh renews the snapshot, unless the last one is young.
+func (o *Operator) refresh() {
+	if last := o.snap.Load(); time.Since(last.at) >= publishEvery || last.serving != o.core.Serving() {
+		o.publish()
+	}
+}
+
+// publish makes a new snapshot.
+func (o *Operator) publish() {
+	cs := o.commit.Stats()
+	s := &snapshot{
+		at: time.Now(), listed: o.isListed, serving: o.core.Serving(), numbers: o.core.Numbers(),
+		sweep: o.core.SweepState(), sweptAge: -1, stats: o.core.Stats(), position: o.core.Position(),
+		waiting: o.core.Waiting(), addresses: len(o.core.Addresses()), malformed: maps.Clone(o.malformed),
+		wentBack: o.wentBack, noCluster: o.core.Begun() != 0 && o.core.Applied() >= o.core.Begun(),
+		commit: commitState{transactions: cs.Transactions, ops: cs.Ops, barriers: cs.Barriers, splits: cs.Splits,
+			overtaken: cs.Overtaken, stale: cs.StaleWritesRejected, unknown: cs.Unknown, queued: o.commit.Queued(),
+			age: -1, barrier: o.commit.Fence().Count},
+	}
+	if s.sweep.Swept {
+		s.sweptAge = o.now() - s.sweep.LastSweep
+	}
+	if !o.lastWork.IsZero() {
+		s.commit.age = time.Since(o.lastWork)
+	}
+	for _, n := range o.core.Nodes() {
+		if n.Presence != nil {
+			s.present++
+		} else {
+			s.gone = append(s.gone, n)
+		}
+	}
+	o.snap.Store(s)
+}
+
+// Status is one screen: what runs, what is wrong.
+func (o *Operator) Status(ctx context.Context) (*signetv1.StatusResponse, error) {
+	if err := o.ask(ctx, o.publish); err != nil {
+		return nil, stopped(err)
+	}
+	s, m, e := o.snap.Load(), o.mirror.Status(), o.election.Status()
+	space := o.Space()
+	out := &signetv1.StatusResponse{
+		Version: o.cfg.Version, Replica: o.cfg.Replica, Ready: o.Ready(),
+		Cluster: &signetv1.ClusterInfo{Name: space.ClusterName, Id: space.ClusterID, MaxConnectedClusters: space.MaxConnectedClusters,
+			LocalBits: uint32(space.LocalBits()), Min: uint32(space.Min()), Max: uint32(space.Max())},
+		Store: &signetv1.StoreStatus{Endpoints: o.cfg.Endpoints, Applied: m.Applied, Head: m.Head,
+			Malformed: uint64(len(s.malformed)), Relists: m.Relists},
+		Election: &signetv1.ElectionStatus{Role: role(e), Leader: e.Leader.Who, LeaderAddress: e.Leader.Address,
+			Epoch: e.Fence.Epoch, Barriers: s.commit.barriers, StaleWritesRejected: s.commit.stale},
+		Numbers: &signetv1.NumberStatus{Live: s.numbers.Live, Idle: s.numbers.Idle, Quarantined: s.numbers.Quarantined,
+			Free: s.numbers.Free, Capacity: s.numbers.Capacity, References: s.numbers.References},
+		Sweep:        o.sweepStatus(s),
+		NodesPresent: uint32(s.present), NodesGone: uint32(len(s.gone)), Addresses: uint32(s.addresses),
+		Loops: o.loops(s, m, e), Refusals: s.stats.Refusals, Lineage: position(s.position),
+	}
+	out.Findings = o.findings(s, m, e)
+	return out, nil
+}
+
+func role(e kvstore.ElectionStatus) string {
+	switch {
+	case e.Role == kvstore.RoleLeader:
+		return "leader"
+	case e.Lease != 0:
+		return "candidate"
+	}
+	return "follower"
+}
+
+func position(p allocator.Position) *signetv1.Position {
+	return &signetv1.Position{Nonce: p.Nonce, Counter: p.Counter, Revision: p.Revision}
+}
+
+func (o *Operator) sweepStatus(s *snapshot) *signetv1.SweepStatus {
+	return &signetv1.SweepStatus{
+		MarkedIdle: s.stats.MarkedIdle, Collected: s.stats.Collected, PurgedReferences: s.stats.PurgedReferences,
+		PurgedAddresses: s.stats.PurgedAddresses, NodesMarkedGone: s.stats.MarkedGone,
+		IdleWaiting: uint64(s.sweep.IdleWaiting), GoneWaiting: uint64(s.sweep.GoneWaiting),
+		LastSuccessMs: millis(s.sweptAge), ServedS: int64(s.sweep.Served / time.Second),
+		NodeGraceS: seconds(o.cfg.Core.NodeGrace), IdentityGraceS: seconds(s.sweep.IdentityGrace), QuarantineS: seconds(o.cfg.Quarantine),
+	}
+}
+
+func millis(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Milliseconds()
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// loops are the loops of this replica with the age of their last success.
+func (o *Operator) loops(s *snapshot, m kvstore.MirrorStatus, e kvstore.ElectionStatus) []*signetv1.LoopStatus {
+	out := []*signetv1.LoopStatus{
+		{Name: "watch", LastSuccessMs: millis(m.Age()), Error: text(m.Err)},
+		{Name: "election", LastSuccessMs: millis(e.Age)},
+	}
+	if e.Role == kvstore.RoleLeader {
+		out = append(out,
+			&signetv1.LoopStatus{Name: "commit", LastSuccessMs: millis(s.commit.age)},
+			&signetv1.LoopStatus{Name: "sweep", LastSuccessMs: millis(s.sweptAge)})
+	}
+	return out
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Limits after which a loop's silence is a finding.
+const watchSilence = 30 * time.Second
+
+// findings lists what is not as it should be, worst last.
+func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.ElectionStatus) []*signetv1.Finding {
+	var out []*signetv1.Finding
+	add := func(sev signetv1.Severity, code, object, text, action string) {
+		out = append(out, &signetv1.Finding{Code: code, Severity: sev, Object: object, Text: text, Action: action})
+	}
+	const info, warning, bad = signetv1.Severity_SEVERITY_INFO, signetv1.Severity_SEVERITY_WARNING, signetv1.Severity_SEVERITY_ERROR
+	for _, n := range s.gone {
+		add(info, "NODE-GONE", n.Name, fmt.Sprintf("the node's presence vanished at served second %d; it still holds %d references and %d addresses",
+			n.GoneSince.ServedS, n.References, n.Addresses), "bring its agent back, or wait: after the node grace what it holds is removed")
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.malformed)) {
+		add(warning, "MALFORMED-KEY", key, s.malformed[key], "find out who wrote it; signet skips it until it is repaired or deleted")
+	}
+	if e.OtherTTL > 0 {
+		add(warning, "ELECTION-TTL-DIFFERS", o.cfg.Replica, fmt.Sprintf("%d candidates have another election TTL than this one", e.OtherTTL),
+			"give every operator the same --election-ttl")
+	}
+	if used := s.numbers.Capacity - s.numbers.Free; s.numbers.Capacity > 0 && used*100 >= s.numbers.Capacity*80 {
+		sev := warning
+		if used >= s.numbers.Capacity {
+			sev = bad
+		}
+		add(sev, "NUMBERS-SHORT", o.Space().ClusterName, fmt.Sprintf("%d of %d numbers are in use or in quarantine", used, s.numbers.Capacity),
+			"exclude label keys that differ from pod to pod; see which with: signet identity list")
+	}
+	if m.Age() > watchSilence {
+		add(bad, "WATCH-SILENT", "watch", fmt.Sprintf("the store has said nothing for %s", m.Age().Round(time.Second)), "check etcd and the network to it")
+	}
+	if e.Leader.Who == "" {
+		add(bad, "NO-LEADER", o.Space().ClusterName, "no operator leads; nothing can be allocated", "check that an operator runs and reaches etcd")
+	}
+	if s.noCluster {
+		add(bad, "NO-CLUSTER", o.Space().ClusterName, "the store has no record of this cluster", "if the cluster is new, start one operator with --new-cluster")
+	}
+	if s.wentBack != nil {
+		add(bad, "STORE-WENT-BACK", "store", fmt.Sprintf("the store's revision went back from %d to %d: it was restored from an older copy", s.wentBack.Have, s.wentBack.Seen),
+			"this replica serves no more; compare the store with what the nodes hold before you restart it")
+	}
+	return out
+}
