@@ -173,6 +173,9 @@ func TestScenario_L06_presence(t *testing.T) {
 		}
 		end := w.now + silent
 		w.run(end)
+		if s := n.status(); silent > 15*time.Second && (s.Lost != 1 || s.State == "present" || s.Err == nil) {
+			t.Errorf("silent for %v: has not declared the lease lost: %+v", silent, s)
+		}
 		n.loseAns, n.deaf = func(kvstore.Call) bool { return false }, false
 		n.loseReq = n.loseAns
 		if !w.runUntil(end+5*time.Second, w.present(n)) {
