@@ -4,6 +4,7 @@ package allocator_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -360,7 +361,7 @@ func TestUnknownOutcome_isSettledBehindABarrier(t *testing.T) {
 	}
 }
 
-func TestNode_goneGracePurgeAndBack(t *testing.T) {
+func TestScenario_M11_GoneNodesReferencesAndAddressesGoAfterTheGrace(t *testing.T) {
 	b := newBench(t)
 	lease := b.node("n1")
 	a := b.allocate("n1", "k8s:app=web")
@@ -609,5 +610,101 @@ func TestMalformedMaster_isNeitherAnIdentityNorANumberToGiveAway(t *testing.T) {
 	b.run()
 	if kv := b.get(allocator.MasterKey(n)); kv == nil || string(kv.Value) != "k8s:app=web;" {
 		t.Errorf("not healed after the spoiled text went: %+v", kv)
+	}
+}
+
+func TestScenario_G09_HealingGoesOnUntilItIsDone(t *testing.T) {
+	b := newBench(t)
+	n := b.allocate("pin-ann", "k8s:app=web").Identity.Number
+	lost := 0
+	b.lose = func(tx commit.Transaction) bool {
+		if tx.Kind != commit.Work || tx.Ops[0].Verb != allocator.VerbHeal || lost == 5 {
+			return false
+		}
+		lost++
+		return true
+	}
+	b.del(b.key(allocator.MasterKey(n)))
+	b.run()
+	if lost != 5 || b.get(allocator.MasterKey(n)) == nil {
+		t.Errorf("after %d lost attempts the master is %+v", lost, b.get(allocator.MasterKey(n)))
+	}
+}
+
+func TestScenario_G11_ASweepThatHangsShowsItsAge(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	b.release("pin-ann", a.Hold, "k8s:app=web")
+	b.pass(8 * time.Second)
+	if s := b.core.SweepState(); !s.Swept || b.now-s.LastSweep > 2*time.Second {
+		t.Fatalf("the sweep goes, and shows %+v at %s", s, b.now)
+	}
+	hung := false
+	b.lose = func(commit.Transaction) bool { return false }
+	for range 40 { // the collection's transaction is sent, and never answered
+		b.now += 500 * time.Millisecond
+		b.core.Tick(b.now)
+		b.mirror()
+		for _, op := range b.core.Ready().Ops {
+			if op.Verb == allocator.VerbCollect {
+				hung = true
+				continue
+			}
+			b.commit.Submit(op)
+		}
+		for _, tx := range b.commit.Ready().Send {
+			b.send(tx)
+		}
+		for _, o := range b.commit.Ready().Outcomes {
+			b.core.Done(o)
+		}
+	}
+	if s := b.core.SweepState(); !hung || b.now-s.LastSweep < 10*time.Second {
+		t.Errorf("hung: %v; the last sweep is said to have ended %s ago", hung, b.now-s.LastSweep)
+	}
+}
+
+func TestScenario_O01_CountsEqualTheStore(t *testing.T) {
+	b := newBench(t)
+	holds := map[string]int64{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 2000 {
+		l := fmt.Sprintf("k8s:n=%d", random.IntN(40))
+		if hold, ok := holds[l]; ok {
+			b.release("pin-ann", hold, l)
+			delete(holds, l)
+		} else {
+			holds[l] = b.allocate("pin-ann", l).Hold
+		}
+		if i%97 == 0 {
+			b.pass(time.Second)
+		}
+		if i%50 == 0 {
+			b.compareCounts()
+		}
+	}
+	b.pass(30 * time.Second)
+	b.compareCounts()
+}
+
+// compareCounts compares the core's numbers with the keys of the store.
+func (b *bench) compareCounts() {
+	b.t.Helper()
+	r, err := b.model.Range(kvstore.RangeRequest{Key: "\x00", RangeEnd: "\x00"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	count := map[allocator.Kind]uint64{}
+	for _, kv := range r.KVs {
+		k, err := b.layout.Parse(kv.Key)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		count[k.Kind]++
+	}
+	n := b.core.Numbers()
+	if n.Live+n.Idle != count[allocator.KindMaster] || n.Idle != count[allocator.KindIdle] || n.Quarantined != count[allocator.KindTombstone] ||
+		n.References != count[allocator.KindReference] || n.Live+n.Idle+n.Quarantined+n.Free != n.Capacity {
+		b.t.Fatalf("the core counts %+v, the store holds %v", n, count)
 	}
 }

@@ -193,6 +193,10 @@ func (c *Core) requestForget(id uint64, r ForgetRequest) {
 		c.fail(id, &Error{Code: NotFound, Field: r.Node, Message: fmt.Sprintf("node %q is not known", r.Node)})
 		return
 	}
+	if n.forgetting != nil {
+		c.fail(id, &Error{Code: Unavailable, Field: r.Node, Retry: time.Second, Message: fmt.Sprintf("node %q is being forgotten already", r.Node)})
+		return
+	}
 	n.forgetting = &request{id: id, kind: wantForget, holder: r.Node}
 	c.wait(n.forgetting)
 	c.markNode(n)

@@ -3,11 +3,17 @@
 package allocator_test
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/signet-identity/signet/allocator"
+	"github.com/signet-identity/signet/allocator/commit"
 	"github.com/signet-identity/signet/allocator/identity"
+	"github.com/signet-identity/signet/kvstore"
+	"pgregory.net/rapid"
 )
 
 // Text that cannot be read is no master, yet its number is taken: a new label
@@ -57,4 +63,137 @@ func TestBury_takesTheIdleMarkAlong(t *testing.T) {
 	if kv := b.get(allocator.IdleKey(a.Identity.Number)); kv != nil {
 		t.Errorf("the idle mark stays: %+v", kv)
 	}
+}
+
+// Two label sets whose references name one number that has no master: one of
+// them gets it, the other another, and no transaction writes one key twice.
+func TestHeal_twoSetsThatNameOneNumber(t *testing.T) {
+	b := newBench(t)
+	for _, k := range []allocator.Key{allocator.ReferenceKey("k8s:app=a;", "pin-a"), allocator.ReferenceKey("k8s:app=b;", "pin-b")} {
+		b.put(b.key(k), "4711", 0)
+	}
+	b.run()
+	a, okA := b.core.ByLabels("k8s:app=a;")
+	c, okC := b.core.ByLabels("k8s:app=b;")
+	if !okA || !okC || a.Number == c.Number || a.Number != 4711 && c.Number != 4711 {
+		t.Errorf("%+v and %+v", a, c)
+	}
+}
+
+// Whatever order requests, transactions, answers, losses and the mirror come
+// in, each request has one reply, and in the end the picture is the store.
+func TestCore_anyInterleaving(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLab(t)
+		texts := []string{"k8s:app=a", "k8s:app=b", "k8s:app=c"}
+		nodes := []string{"n1", "n2"}
+		holder := rapid.SampledFrom([]string{"n1", "n2", "pin-ann", "k8s.n1"})
+		text := rapid.SampledFrom(texts)
+		do := func(rt *rapid.T) {
+			f := l.one(rt)
+			l.land(f)
+			l.answer(rt, f, f.result)
+		}
+		for _, n := range nodes {
+			l.presence(rt, n)
+		}
+		l.settle(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"allocate": func(rt *rapid.T) {
+				l.ask(rt, allocator.AllocateRequest{Labels: set(t, text.Draw(rt, "labels")), Holder: holder.Draw(rt, "holder"),
+					GivenUpHold: l.someHold(rt)})
+			},
+			"release": func(rt *rapid.T) {
+				l.ask(rt, allocator.ReleaseRequest{Labels: set(t, text.Draw(rt, "labels")), Holder: holder.Draw(rt, "holder"),
+					Hold: l.someHold(rt)})
+			},
+			"give back":      func(rt *rapid.T) { l.giveBack(t, rt) },
+			"give back also": func(rt *rapid.T) { l.giveBack(t, rt) },
+			"do":             do, "do too": do, "do as well": do, // more often than what loses or reorders
+			"publish": func(rt *rapid.T) { l.ask(rt, l.somePublish(rt, texts)) },
+			"leave":   func(rt *rapid.T) { l.ask(rt, allocator.LeaveRequest{Node: rapid.SampledFrom(nodes).Draw(rt, "node")}) },
+			"forget":  func(rt *rapid.T) { l.ask(rt, allocator.ForgetRequest{Node: rapid.SampledFrom(nodes).Draw(rt, "node")}) },
+			"node":    func(rt *rapid.T) { l.presence(rt, rapid.SampledFrom(nodes).Draw(rt, "node")) },
+			"land":    func(rt *rapid.T) { l.land(l.one(rt)) },
+			"answer": func(rt *rapid.T) {
+				if f := l.one(rt); f.landed {
+					l.answer(rt, f, f.result)
+				}
+			},
+			"lose": func(rt *rapid.T) {
+				if f := l.one(rt); f.tx.Kind == commit.Work {
+					l.answer(rt, f, commit.Result{ID: f.tx.ID, Unknown: true})
+				}
+			},
+			"follow": func(rt *rapid.T) {
+				l.follow(rt, min(l.model.Revision(), l.seen+rapid.Int64Range(1, 4).Draw(rt, "revisions")))
+			},
+			"relist":   func(rt *rapid.T) { l.relist(rt) },
+			"tick":     func(rt *rapid.T) { l.tick(rt, time.Duration(rapid.IntRange(1, 8).Draw(rt, "seconds"))*time.Second) },
+			"new term": func(rt *rapid.T) { l.newTerm(rt) },
+			"edit":     func(rt *rapid.T) { l.edit(rt) },
+			"settle":   func(rt *rapid.T) { l.settle(rt) },
+			"":         func(rt *rapid.T) { l.forward(rt) },
+		})
+		for range 3 { // a sweep looks again at what could not be kept in order
+			l.settle(rt)
+			l.tick(rt, time.Second)
+		}
+		l.settle(rt)
+		l.equal(rt)
+		if len(l.answers) != len(l.asked) {
+			rt.Fatalf("%d requests, %d replies", len(l.asked), len(l.answers))
+		}
+	})
+}
+
+// someHold is a hold that stands, one that does not, or none.
+func (l *lab) someHold(t *rapid.T) int64 {
+	holds := []int64{0, 3}
+	l.core.Each(0, func(id allocator.Identity) bool {
+		for _, h := range id.Holders {
+			holds = append(holds, h.Hold)
+		}
+		return true
+	})
+	return rapid.SampledFrom(holds).Draw(t, "hold")
+}
+
+// giveBack releases a reference that stands.
+func (l *lab) giveBack(t *testing.T, rt *rapid.T) {
+	holds := l.core.Holds()
+	keys := slices.SortedFunc(maps.Keys(holds), func(a, b allocator.Key) int { return strings.Compare(a.String(), b.String()) })
+	if len(keys) == 0 {
+		rt.Skip("nothing to release")
+	}
+	k := rapid.SampledFrom(keys).Draw(rt, "reference")
+	l.ask(rt, allocator.ReleaseRequest{Labels: set(t, strings.TrimSuffix(k.Labels, ";")), Holder: k.Name, Hold: holds[k]})
+}
+
+func (l *lab) somePublish(t *rapid.T, texts []string) allocator.PublishRequest {
+	r := allocator.PublishRequest{Node: rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")}
+	ip := rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2"})
+	if rapid.Bool().Draw(t, "withdraw") {
+		r.Withdraw = []string{ip.Draw(t, "address")}
+		return r
+	}
+	labels := rapid.SampledFrom(texts).Draw(t, "labels") + ";"
+	id, _ := l.core.ByLabels(labels)
+	r.Put = []allocator.AddressClaim{{Address: allocator.Address{IP: ip.Draw(t, "address"), ID: uint32(id.Number)}, Labels: labels, EndpointID: "e"}}
+	return r
+}
+
+// edit deletes a master or a reference past the core, or rewrites a reference.
+func (l *lab) edit(t *rapid.T) {
+	prefix := rapid.SampledFrom([]string{l.layout.Masters(), l.layout.References()}).Draw(t, "prefix")
+	r, err := l.model.Range(kvstore.RangeRequest{Key: prefix, RangeEnd: kvstore.PrefixEnd(prefix)})
+	if err != nil || len(r.KVs) == 0 {
+		t.Skip("nothing to edit")
+	}
+	kv := r.KVs[rapid.IntRange(0, len(r.KVs)-1).Draw(t, "key")]
+	if prefix == l.layout.References() && rapid.Bool().Draw(t, "rewrite") {
+		l.put(kv.Key, string(kv.Value), 0)
+		return
+	}
+	l.del(kv.Key)
 }

@@ -32,7 +32,21 @@ func (c *Core) sweep() {
 	}
 	clear(c.tired)
 	c.buryLost()
-	c.term.swept = seen{c.now, true}
+	if !c.collecting() {
+		c.term.swept = seen{c.now, true}
+	}
+}
+
+// collecting says whether an operation of the collection is still in flight: a
+// sweep counts as done only once what the one before wanted is done.
+func (c *Core) collecting() bool {
+	for _, f := range c.inFlight {
+		switch f.op.Verb {
+		case VerbIdle, VerbCollect, VerbGone, VerbPurge, VerbForget, VerbBury:
+			return true
+		}
+	}
+	return false
 }
 
 // identityGrace is the grace in force: pressure shortens it, down to a minute

@@ -23,6 +23,7 @@ type Lead func(term context.Context, fence commit.Fence) error
 // does no other work, so that renewals never wait behind it.
 type ElectionDriver struct {
 	log    *slog.Logger
+	prefix string
 	caller *caller
 	kick   chan struct{} // an input came in: look at Ready
 
@@ -34,7 +35,7 @@ type ElectionDriver struct {
 func NewElectionDriver(store Store, cfg ElectionConfig, log *slog.Logger) *ElectionDriver {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	return &ElectionDriver{
-		log: log, caller: newCaller(store), kick: make(chan struct{}, 1),
+		log: log, prefix: cfg.Prefix, caller: newCaller(store), kick: make(chan struct{}, 1),
 		machine: NewElection(cfg, random),
 	}
 }
@@ -125,11 +126,11 @@ type terms struct {
 
 func (t *terms) change(c RoleChange) {
 	if c.Role == RoleFollower {
-		t.driver.log.Info("leadership ended", "reason", c.Reason, "epoch", c.Fence.Epoch)
+		t.driver.log.Warn("leadership ended", t.driver.about(c.Fence, "cause", c.Reason, "store_answered_ago", t.driver.Status().Age)...)
 		t.end(errors.New(c.Reason))
 		return
 	}
-	t.driver.log.Info("leadership won", "lease", c.Fence.Lease, "epoch", c.Fence.Epoch)
+	t.driver.log.Info("leadership won", t.driver.about(c.Fence)...)
 	term, end := context.WithCancelCause(context.Background())
 	t.end = end
 	before, done := t.before, make(chan struct{})
@@ -151,6 +152,12 @@ func (t *terms) change(c RoleChange) {
 		}
 		t.driver.abandonTerm(c.Fence, err.Error())
 	})
+}
+
+// about names a term for the log, before what else is to be said.
+func (d *ElectionDriver) about(f commit.Fence, more ...any) []any {
+	lease := LeaseName(f.Lease)
+	return append([]any{"component", "election", "key", d.prefix + lease, "lease", lease, "epoch", f.Epoch}, more...)
 }
 
 func (t *terms) wait() {

@@ -61,8 +61,8 @@ func etcdBackend(t *testing.T) backend {
 	}
 }
 
-// TestDrivers runs every driver test against the modelled store and a real etcd.
-func TestDrivers(t *testing.T) {
+// TestScenario_L11_drivers (and L-01, L-09, L-12, W-04, W-05) runs every driver test against the modelled store and a real etcd.
+func TestScenario_L11_drivers(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T) backend{"fake": fakeBackend, "etcd": etcdBackend} {
 		t.Run(name, func(t *testing.T) {
 			b := make(t)

@@ -245,3 +245,48 @@ func TestOperator_refusesAnotherClustersStore(t *testing.T) {
 		t.Errorf("an operator with another bit split ran on the store: %v", err)
 	}
 }
+
+func TestScenario_P09_OneChangeIsOneEvent(t *testing.T) {
+	s := etcd(t)
+	o := start(t, config(t, s, "a"))
+	until(t, "the replica serves", o.Ready)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for i := range 100 {
+		if _, err := o.Allocate(ctx, allocator.AllocateRequest{Labels: set(t, fmt.Sprintf("k8s:n=%d", i)), Holder: "pin-ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch, err := o.Watch(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at allocator.Position
+	for ev := range watch {
+		if at = ev.Position; ev.Kind == allocator.WatchCurrent {
+			break
+		}
+	}
+	began := time.Now()
+	a, err := o.Allocate(ctx, allocator.AllocateRequest{Labels: set(t, "k8s:n=new"), Holder: "pin-ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := 0
+	for ev := range watch {
+		if ev.Kind == allocator.WatchUpsert && ev.Identity.Number == a.Identity.Number {
+			break
+		}
+		if events++; events > 10 {
+			t.Fatalf("the whole state was sent again for one change: %+v", ev)
+		}
+	}
+	t.Logf("the change arrived %s after the call", time.Since(began).Round(time.Microsecond))
+	resumed, err := o.Watch(ctx, &at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := <-resumed; first.Kind == allocator.WatchReset {
+		t.Error("a reader that resumes got the whole state again")
+	}
+}

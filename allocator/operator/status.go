@@ -159,7 +159,10 @@ func text(err error) string {
 }
 
 // Limits after which a loop's silence is a finding.
-const watchSilence = 30 * time.Second
+const (
+	watchSilence    = 30 * time.Second
+	minSweepSilence = 10 * time.Second
+)
 
 // findings lists what is not as it should be, worst last.
 func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.ElectionStatus) []*signetv1.Finding {
@@ -189,6 +192,10 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 	}
 	if m.Age() > watchSilence {
 		add(bad, "WATCH-SILENT", "watch", fmt.Sprintf("the store has said nothing for %s", m.Age().Round(time.Second)), "check etcd and the network to it")
+	}
+	if silence := 3 * o.cfg.Core.SweepInterval; s.serving && s.sweptAge > max(silence, minSweepSilence) {
+		add(bad, "SWEEP-SILENT", "sweep", fmt.Sprintf("no sweep has come to its end for %s; %d identities and %d nodes wait",
+			s.sweptAge.Round(time.Second), s.sweep.IdleWaiting, s.sweep.GoneWaiting), "check that etcd takes writes; unused numbers are not freed meanwhile")
 	}
 	if e.Leader.Who == "" {
 		add(bad, "NO-LEADER", o.Space().ClusterName, "no operator leads; nothing can be allocated", "check that an operator runs and reaches etcd")
