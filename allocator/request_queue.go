@@ -34,7 +34,6 @@ type request struct {
 	givenUp int64
 	claim   AddressClaim
 	tries   int
-	created bool // a number was taken from the pool for it
 
 	group *group // publish and withdraw: the request it is part of
 	index int

@@ -307,7 +307,8 @@ func TestAdoptAndRefresh(t *testing.T) {
 	if c.Refresh(web, 5000, 1) {
 		t.Error("a set that is not pinned was refreshed")
 	}
-	if !c.Adopt(web, 5000, 0) || !c.Adopt(web, 5000, 0) || c.Adopt(web, 0, 1) || c.Adopt(labels.Set{}, 1, 1) {
+	first, second := c.Adopt(web, 5000, 0), c.Adopt(web, 5000, 0)
+	if !first || !second || c.Adopt(web, 0, 1) || c.Adopt(labels.Set{}, 1, 1) {
 		t.Error("adopt takes sets with numbers only")
 	}
 	if a, err := c.Allocate(long(t), web); err != nil || a.Number != 5000 || a.Identity.GetText() != web.Text() || o.count("allocate") != 0 {
