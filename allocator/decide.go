@@ -341,7 +341,10 @@ func (c *Core) answer(s *set, p *plan, r *request, had ref, rev int64) {
 		if wrote(p.op, ReferenceKey(s.text, r.holder)) {
 			hold = rev
 		}
-		id, _ := c.Identity(p.number)
+		id, ok := c.Identity(p.number)
+		if !ok || id.Labels != s.text { // the mirror is further on than this answer
+			id = Identity{Number: p.number, Labels: s.text, State: Live, Revision: rev}
+		}
 		c.reply(r.id, Allocation{Identity: id, Hold: hold, Created: p.create, Position: c.Position()})
 	case wantRelease:
 		if had.mod != 0 && r.hold != 0 && r.hold != had.mod {

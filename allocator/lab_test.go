@@ -61,6 +61,11 @@ func (l *lab) pump(t *rapid.T) {
 			if l.asked[r.ID] == nil || l.answers[r.ID] > 1 {
 				t.Fatalf("reply %+v to %+v, the %dth", r, l.asked[r.ID], l.answers[r.ID])
 			}
+			if a, ok := r.Value.(allocator.Allocation); ok {
+				if want := l.asked[r.ID].(allocator.AllocateRequest).Labels.Text(); a.Identity.Number == 0 || a.Identity.Labels != want || a.Hold == 0 {
+					t.Fatalf("the answer to an Allocate of %s is %+v", want, a)
+				}
+			}
 		}
 		for _, op := range ready.Ops {
 			l.commit.Submit(op)
@@ -124,18 +129,19 @@ func (l *lab) follow(t *rapid.T, to int64) {
 	}
 }
 
-// relist lets the mirror list everything anew.
+// relist lets the mirror list everything anew, at a revision that answers may be ahead of.
 func (l *lab) relist(t *rapid.T) {
-	r, err := l.model.Range(kvstore.RangeRequest{Key: "\x00", RangeEnd: "\x00"})
+	at := rapid.Int64Range(l.seen, l.model.Revision()).Draw(t, "revision")
+	r, err := l.model.Range(kvstore.RangeRequest{Key: "\x00", RangeEnd: "\x00", Revision: at})
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	b := kvstore.MirrorBatch{Revision: r.Revision, Reset: true}
+	b := kvstore.MirrorBatch{Revision: at, Reset: true}
 	for _, kv := range r.KVs {
 		b.Events = append(b.Events, kvstore.Event{KV: kv})
 	}
 	batch, _ := kvstore.DecodeBatch(l.layout, b)
-	l.seen = r.Revision
+	l.seen = at
 	l.core.Apply(batch)
 	l.pump(t)
 }

@@ -197,3 +197,59 @@ func (l *lab) edit(t *rapid.T) {
 	}
 	l.del(kv.Key)
 }
+
+// Requests of one holder are served in order: an Allocate behind a Release is
+// not answered with the hold that the Release takes.
+func TestAllocate_doesNotOvertakeARelease(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	ask := allocator.AllocateRequest{Labels: set(t, "k8s:app=web"), Holder: "pin-ann"}
+	b.send1(ask)
+	b.send1(allocator.ReleaseRequest{Labels: ask.Labels, Holder: "pin-ann", Hold: a.Hold})
+	last := b.send1(ask)
+	b.run()
+	got, _ := b.replies[last].Value.(allocator.Allocation)
+	if kv := b.get(allocator.ReferenceKey("k8s:app=web;", "pin-ann")); kv == nil || kv.ModRevision != got.Hold || got.Hold == a.Hold {
+		t.Errorf("the last answer is hold %d, the reference %+v", got.Hold, kv)
+	}
+}
+
+// The answer to a commit may come in after the mirror has shown what followed;
+// it still names the number and the labels.
+func TestAllocate_answeredBehindTheMirror(t *testing.T) {
+	b := newBench(t)
+	id := b.send1(allocator.AllocateRequest{Labels: set(t, "k8s:app=web"), Holder: "pin-ann"})
+	for _, op := range b.core.Ready().Ops {
+		b.commit.Submit(op)
+	}
+	tx := b.commit.Ready().Send[0]
+	answer := b.apply(tx)
+	b.del(b.key(tx.Ops[0].Writes[0].Key))
+	b.mirror()
+	b.commit.Result(answer)
+	b.run()
+	a, _ := b.replies[id].Value.(allocator.Allocation)
+	if a.Identity.Number != tx.Ops[0].Writes[0].Key.Number || a.Identity.Labels != "k8s:app=web;" || a.Hold != answer.Revision {
+		t.Errorf("answered %+v", a)
+	}
+}
+
+// Rewrites of the lineage that land without an answer count their time once.
+func TestLineage_countsNoTimeTwice(t *testing.T) {
+	b := newBench(t)
+	b.lose = func(tx commit.Transaction) bool {
+		if tx.Kind != commit.Work {
+			return false
+		}
+		b.apply(tx)
+		return true
+	}
+	b.pass(20 * time.Second)
+	r, err := b.layout.Decode(*b.get(allocator.LineageKey()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if served := r.Value.(allocator.Lineage).ServedS; served > 20 || served < 15 {
+		t.Errorf("%d s were counted in 20 s", served)
+	}
+}
