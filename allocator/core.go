@@ -21,6 +21,7 @@ type Config struct {
 	PresenceTTL   time.Duration // assumed for a node that never told its own
 	ElectionTTL   time.Duration // one lineage rewrite adds at most this much served time
 	LineageEvery  time.Duration // between rewrites of the lineage
+	Quarantine    time.Duration // least time between freeing a number and giving it to other labels
 	MaxWaiting    int           // requests that may wait at once; more are refused
 }
 
@@ -59,6 +60,9 @@ type Core struct {
 	tired      map[string]bool // label sets left alone until the next sweep
 	ready      Ready
 	eater      eater
+	acks       map[string]ack // by node; empty at the start of a term
+	floor      int64          // acknowledged, as of the last sweep
+	free       uint64         // freed numbers that were reusable at the last sweep
 }
 
 // flight is an operation whose outcome is awaited. land runs when it
@@ -76,7 +80,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, t: newTable(cfg.Space),
 		inFlight: map[uint64]*flight{}, requests: map[uint64]*request{}, tired: map[string]bool{},
-		stats: Stats{Refusals: map[string]uint64{}},
+		stats: Stats{Refusals: map[string]uint64{}}, acks: map[string]ack{},
 	}
 }
 

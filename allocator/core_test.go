@@ -42,7 +42,7 @@ func testConfig(t *testing.T) allocator.Config {
 	}
 	return allocator.Config{Space: space, NewCluster: true, NodeGrace: 10 * time.Second, IdentityGrace: 10 * time.Second,
 		ForgetAfter: time.Hour, SweepInterval: time.Second, PresenceTTL: 5 * time.Second, ElectionTTL: 5 * time.Second,
-		LineageEvery: time.Second}
+		LineageEvery: time.Second, Quarantine: time.Minute}
 }
 
 func newBench(t *testing.T) *bench { return newBenchWith(t, func(*allocator.Config) {}) }
@@ -522,7 +522,7 @@ func TestScenario_G05_G06_MarksSurviveFailoversAndAreNoSignOfLife(t *testing.T) 
 }
 
 func TestScenario_E01_ExhaustionRefusesNewSetsAndNeverKnownOnes(t *testing.T) {
-	b := newBenchWith(t, func(c *allocator.Config) { c.Space.ClusterID, c.Space.MaxConnectedClusters = 3, 511 })
+	b := newBenchWith(t, small)
 	known := b.allocate("pin-ann", "k8s:app=web")
 	capacity := int(b.core.Numbers().Capacity)
 	for i := 1; i < capacity; i++ {
@@ -706,5 +706,134 @@ func (b *bench) compareCounts() {
 	if n.Live+n.Idle != count[allocator.KindMaster] || n.Idle != count[allocator.KindIdle] || n.Quarantined != count[allocator.KindTombstone] ||
 		n.References != count[allocator.KindReference] || n.Live+n.Idle+n.Quarantined+n.Free != n.Capacity {
 		b.t.Fatalf("the core counts %+v, the store holds %v", n, count)
+	}
+}
+
+// acks lets a node acknowledge everything.
+func (b *bench) acks(node string) {
+	b.core.Acknowledge(allocator.AckRequest{Node: node, Instance: "i-" + node, Position: b.core.Position()})
+}
+
+// fillPool allocates a label set for every number that was never used.
+func (b *bench) fillPool() {
+	for i := 0; ; i++ {
+		if n := b.core.Numbers(); n.Live+n.Idle+n.Quarantined >= n.Capacity {
+			return
+		}
+		for j := range 2000 {
+			b.send1(allocator.AllocateRequest{Labels: set(b.t, fmt.Sprintf("k8s:fill=%d-%d", i, j)), Holder: "pin-fill"})
+		}
+		b.run()
+	}
+}
+
+func small(c *allocator.Config) { c.Space.ClusterID, c.Space.MaxConnectedClusters = 3, 511 }
+
+// freeOne leaves exactly one number that is not in use, freed just now.
+func (b *bench) freeOne() identity.Number {
+	a := b.allocate("pin-ann", "k8s:app=old")
+	b.fillPool()
+	b.release("pin-ann", a.Hold, "k8s:app=old")
+	b.pass(13 * time.Second)
+	if b.get(allocator.TombstoneKey(a.Identity.Number)) == nil {
+		b.t.Fatal("not collected")
+	}
+	return a.Identity.Number
+}
+
+func (b *bench) tryNew() allocator.Reply {
+	return b.ask(allocator.AllocateRequest{Labels: set(b.t, "k8s:app=new"), Holder: "pin-ann"})
+}
+
+func TestReuse_waitsForTimeAndForEveryNode(t *testing.T) {
+	b := newBenchWith(t, small)
+	b.node("n1")
+	lease := b.node("n2")
+	n := b.freeOne()
+	b.acks("n1")
+	b.acks("n2")
+	if r := b.tryNew(); r.Err == nil || r.Err.Code != allocator.Exhausted {
+		t.Fatalf("reused before the least time: %+v", r)
+	}
+	b.pass(time.Minute)
+	b.core.EndTerm() // the next leader knows no acknowledgement
+	b.commit.EndTerm()
+	if err := b.model.Revoke(b.lease); err != nil {
+		t.Fatal(err)
+	}
+	b.lead()
+	b.pass(2 * time.Second)
+	b.acks("n1")
+	if r := b.tryNew(); r.Err == nil {
+		t.Fatal("reused although n2 has not acknowledged")
+	}
+	if bl := b.core.Blockers(); len(bl) != 1 || bl[0].Node != "n2" || bl[0].Gone {
+		t.Errorf("blockers: %+v", bl)
+	}
+	if err := b.model.Revoke(lease); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(30 * time.Second)
+	if r := b.tryNew(); r.Err == nil {
+		t.Fatal("reused although n2 is gone and not forgotten")
+	}
+	if bl := b.core.Blockers(); len(bl) != 1 || !bl[0].Gone {
+		t.Errorf("blockers: %+v", bl)
+	}
+	if r := b.ask(allocator.ForgetRequest{Node: "n2"}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	b.acks("n1")
+	r := b.tryNew()
+	if r.Err != nil || r.Value.(allocator.Allocation).Identity.Number != n {
+		t.Errorf("after n2 is forgotten: %+v", r)
+	}
+	if b.get(allocator.TombstoneKey(n)) != nil {
+		t.Error("the tombstone outlived the reuse")
+	}
+}
+
+func TestReuse_anAcknowledgementFromBeforeTheRemovalOrFromElsewhereSaysNothing(t *testing.T) {
+	b := newBenchWith(t, small)
+	b.node("n1")
+	early := b.core.Position()
+	b.freeOne()
+	b.pass(2 * time.Minute)
+	b.core.Acknowledge(allocator.AckRequest{Node: "n1", Instance: "i-n1", Position: early})
+	if r := b.tryNew(); r.Err == nil {
+		t.Error("an acknowledgement from before the removal counted")
+	}
+	b.core.Acknowledge(allocator.AckRequest{Node: "n1", Instance: "another", Position: b.core.Position()})
+	if r := b.tryNew(); r.Err == nil {
+		t.Error("another instance's acknowledgement counted")
+	}
+	other := b.core.Position()
+	other.Nonce = "of another store"
+	b.core.Acknowledge(allocator.AckRequest{Node: "n1", Instance: "i-n1", Position: other})
+	if r := b.tryNew(); r.Err == nil {
+		t.Error("an acknowledgement from another lineage counted")
+	}
+	b.acks("n1")
+	if r := b.tryNew(); r.Err != nil {
+		t.Errorf("after a good one: %v", r.Err)
+	}
+}
+
+func TestReuse_foreignReadersMakeItWaitAnHour(t *testing.T) {
+	b := newBenchWith(t, small)
+	lease, err := b.model.Grant(24*time.Hour, b.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := b.allocate("pin-x", "k8s:app=foreign")
+	b.put(b.key(allocator.ReferenceKey("k8s:app=foreign;", "10.0.0.9")), foreign.Identity.Number.String(), lease)
+	b.freeOne()
+	b.pass(5 * time.Minute)
+	if r := b.tryNew(); r.Err == nil {
+		t.Error("reused within the hour although a foreign allocator reads the store")
+	}
+	b.pass(time.Hour)
+	if r := b.tryNew(); r.Err != nil {
+		t.Errorf("after an hour: %v", r.Err)
 	}
 }

@@ -222,7 +222,7 @@ func (c *Core) choose(s *set) (identity.Number, *Error) {
 	if n, ok := c.t.pool.next(identity.Start(c.cfg.Space, s.text)); ok {
 		return n, nil
 	}
-	if n, ok := c.t.oldestFree(); ok {
+	if n, ok := c.oldestFree(); ok {
 		return n, nil
 	}
 	return 0, c.exhausted()
@@ -241,20 +241,6 @@ func (c *Core) numberOfReferences(s *set) (identity.Number, bool) {
 		}
 		if best == 0 || r.number < best {
 			best = r.number
-		}
-	}
-	return best, best != 0
-}
-
-// oldestFree is the number out of quarantine that was freed longest ago.
-func (t *table) oldestFree() (identity.Number, bool) {
-	var best identity.Number
-	for n, tb := range t.tombs {
-		if tb.Quarantine != QuarantineDone || t.masters[n] != nil || t.malformed[n] || !t.pool.contains(n) {
-			continue
-		}
-		if b := t.tombs[best]; b == nil || tb.Freed.Revision < b.Freed.Revision || tb.Freed.Revision == b.Freed.Revision && n < best {
-			best = n
 		}
 	}
 	return best, best != 0

@@ -35,6 +35,7 @@ func (c *Core) decideNode(n *node) {
 	}
 	if n.empty() {
 		delete(c.t.nodes, n.name)
+		delete(c.acks, n.name)
 	}
 }
 

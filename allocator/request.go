@@ -103,6 +103,14 @@ type Welcome struct {
 	Recovery bool
 }
 
+// AckRequest says that a node's agent has applied everything up to Position,
+// kernel effects and deferred clearing included. It gets no reply.
+type AckRequest struct {
+	Node     string
+	Instance string
+	Position Position
+}
+
 // State is where an identity stands in its life.
 type State uint8
 

@@ -32,6 +32,7 @@ func (c *Core) sweep() {
 	}
 	clear(c.tired)
 	c.buryLost()
+	c.countReusable()
 	if !c.collecting() {
 		c.term.swept = seen{c.now, true}
 	}
@@ -52,7 +53,7 @@ func (c *Core) collecting() bool {
 // identityGrace is the grace in force: pressure shortens it, down to a minute
 // (or to what is configured, if that is less).
 func (c *Core) identityGrace() time.Duration {
-	g, full := c.cfg.IdentityGrace, c.t.pool.used*100/c.t.pool.capacity()
+	g, full := c.cfg.IdentityGrace, (c.t.pool.used-min(c.free, c.t.pool.used))*100/c.t.pool.capacity()
 	switch {
 	case full >= 90:
 		g = g / 15

@@ -22,6 +22,9 @@ type table struct {
 	masters map[identity.Number]*master
 	tombs   map[identity.Number]*tomb
 	tombsOf map[string][]identity.Number // label set text to its tombstones
+	freed   freedQueue                   // tombstones, the longest freed first
+	done    int                          // tombstones whose quarantine is stored as over
+	foreign int                          // references under a lease: their owners cannot acknowledge
 	idle    map[identity.Number]mark
 	nodes   map[string]*node
 	addrs   map[string]*address
@@ -87,6 +90,8 @@ func (t *table) clear() {
 	t.masters = map[identity.Number]*master{}
 	t.tombs = map[identity.Number]*tomb{}
 	t.tombsOf = map[string][]identity.Number{}
+	t.freed = freedQueue{}
+	t.done, t.foreign = 0, 0
 	t.idle = map[identity.Number]mark{}
 	t.nodes = map[string]*node{}
 	t.addrs = map[string]*address{}
@@ -246,6 +251,8 @@ func (t *table) dropMaster(n identity.Number) {
 
 func (t *table) putRef(k Key, r ref) {
 	s := t.set(k.Labels)
+	t.countForeign(s.refs[k.Name].lease, -1)
+	t.countForeign(r.lease, 1)
 	s.refs[k.Name] = r
 	if kind, name, err := ParseHolder(k.Name); err == nil && kind == HolderNode && r.lease == 0 {
 		t.node(name).refs[k.Labels] = true
@@ -255,6 +262,12 @@ func (t *table) putRef(k Key, r ref) {
 		t.pool.take(r.number, true)
 	}
 	t.changedSet(s)
+}
+
+func (t *table) countForeign(lease int64, by int) {
+	if lease != 0 {
+		t.foreign += by
+	}
 }
 
 func (t *table) putAddress(name string, pair Address, mod int64) {
@@ -275,6 +288,10 @@ func (t *table) disown(a *address) {
 func (t *table) putTombstone(n identity.Number, tb *tomb) {
 	t.dropTombstone(n)
 	t.tombs[n] = tb
+	t.freed.push(n, tb.mod)
+	if tb.Quarantine == QuarantineDone {
+		t.done++
+	}
 	t.tombsOf[tb.Labels] = append(t.tombsOf[tb.Labels], n)
 	delete(t.lost, n)
 	t.pool.take(n, true)
@@ -287,6 +304,9 @@ func (t *table) dropTombstone(n identity.Number) {
 		return
 	}
 	delete(t.tombs, n)
+	if tb.Quarantine == QuarantineDone {
+		t.done--
+	}
 	t.changed[n] = true
 	of := t.tombsOf[tb.Labels]
 	for i, other := range of {
@@ -353,6 +373,7 @@ func (t *table) removeRef(k Key) {
 	if s == nil {
 		return
 	}
+	t.countForeign(s.refs[k.Name].lease, -1)
 	delete(s.refs, k.Name)
 	if n := t.nodes[k.Name]; n != nil {
 		delete(n.refs, k.Labels)

@@ -25,6 +25,7 @@ type term struct {
 func (c *Core) BeginTerm(now time.Duration, nonce string) {
 	c.now = now
 	c.term = &term{nonce: nonce}
+	c.acks, c.floor, c.free = map[string]ack{}, 0, 0
 	for _, name := range sortedKeys(c.t.nodes) {
 		c.t.nodes[name].absentSince = seen{}
 	}
@@ -38,6 +39,7 @@ func (c *Core) EndTerm() {
 		return
 	}
 	c.term = nil
+	c.floor, c.free = 0, 0
 	for _, id := range sortedKeys(c.inFlight) {
 		f := c.inFlight[id]
 		delete(c.inFlight, id)

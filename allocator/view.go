@@ -25,7 +25,7 @@ func (c *Core) Identity(n identity.Number) (Identity, bool) {
 	if tb := c.t.tombs[n]; tb != nil {
 		id := Identity{Number: n, Labels: tb.Labels, State: Quarantined, CreateRevision: tb.Born.Revision,
 			Revision: tb.Freed.Revision, Freed: tb.Freed}
-		if tb.Quarantine == QuarantineDone {
+		if c.reusable(tb, c.floor) {
 			id.State = Free
 		}
 		return id, true
@@ -104,7 +104,7 @@ func (c *Core) Numbers() Numbers {
 		}
 	}
 	for n, tb := range c.t.tombs {
-		if c.t.masters[n] == nil && tb.Quarantine != QuarantineDone {
+		if c.t.masters[n] == nil && !c.reusable(tb, c.floor) {
 			out.Quarantined++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signet-identity/signet/allocator"
@@ -26,6 +27,8 @@ type ElectionDriver struct {
 	prefix string
 	caller *caller
 	kick   chan struct{} // an input came in: look at Ready
+
+	stopping atomic.Bool // a clean stop: losing the leadership is no news
 
 	mu      sync.Mutex
 	machine *Election
@@ -103,6 +106,7 @@ func (d *ElectionDriver) Run(ctx context.Context, lead Lead) {
 		case <-d.kick:
 			step = d.machine.Tick
 		case <-stop:
+			d.stopping.Store(true)
 			stop, step = nil, d.machine.Resign
 		}
 	}
@@ -126,7 +130,11 @@ type terms struct {
 
 func (t *terms) change(c RoleChange) {
 	if c.Role == RoleFollower {
-		t.driver.log.Warn("leadership ended", t.driver.about(c.Fence, "cause", c.Reason, "store_answered_ago", t.driver.Status().Age)...)
+		level := slog.LevelWarn
+		if t.driver.stopping.Load() {
+			level = slog.LevelInfo
+		}
+		t.driver.log.Log(context.Background(), level, "leadership ended", t.driver.about(c.Fence, "cause", c.Reason, "store_answered_ago", t.driver.Status().Age)...)
 		t.end(errors.New(c.Reason))
 		return
 	}

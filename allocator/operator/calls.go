@@ -89,8 +89,11 @@ func (o *Operator) Hello(ctx context.Context, r allocator.HelloRequest) (allocat
 }
 
 // Acknowledge notes how far a node's agent has come.
-func (o *Operator) Acknowledge(ctx context.Context, node, _ string, at allocator.Position) error {
-	return stopped(o.ask(ctx, func() { o.acked[node] = at }))
+func (o *Operator) Acknowledge(ctx context.Context, node, instance string, at allocator.Position) error {
+	return stopped(o.ask(ctx, func() {
+		o.acked[node] = at
+		o.core.Acknowledge(allocator.AckRequest{Node: node, Instance: instance, Position: at})
+	}))
 }
 
 // Get finds one identity.

@@ -35,7 +35,6 @@ type Config struct {
 	Replica       string // this replica's name
 	Address       string // its gRPC address, host:port, as others reach it
 	Version       string
-	Quarantine    time.Duration // minimum; shown in status
 	CommitTimeout time.Duration // after which a transaction's outcome is unknown
 	Logger        *slog.Logger
 	Registerer    prometheus.Registerer
@@ -218,7 +217,7 @@ func (o *Operator) Leader() (address string, self bool) {
 func (o *Operator) Ready() bool {
 	s := o.snap.Load()
 	address, self := o.Leader()
-	return s.listed && (self && s.serving || !self && address != "")
+	return s.listed && (self && s.serving || !self && address != "" && address != o.cfg.Address)
 }
 
 // StepDown gives leadership up; another replica, or this one after a pause, takes it.

@@ -32,6 +32,7 @@ type snapshot struct {
 	malformed map[string]string
 	wentBack  *kvstore.WentBack
 	noCluster bool
+	blockers  []allocator.Blocker
 }
 
 type commitState struct {
@@ -58,7 +59,7 @@ func (o *Operator) publish() {
 		at: time.Now(), listed: o.isListed, serving: o.core.Serving(), numbers: o.core.Numbers(),
 		sweep: o.core.SweepState(), sweptAge: -1, stats: o.core.Stats(), position: o.core.Position(),
 		waiting: o.core.Waiting(), addresses: len(o.core.Addresses()), malformed: maps.Clone(o.malformed),
-		wentBack: o.wentBack, noCluster: o.core.Begun() != 0 && o.core.Applied() >= o.core.Begun(),
+		wentBack: o.wentBack, blockers: o.core.Blockers(), noCluster: o.core.Begun() != 0 && o.core.Applied() >= o.core.Begun(),
 		commit: commitState{transactions: cs.Transactions, ops: cs.Ops, barriers: cs.Barriers, splits: cs.Splits,
 			overtaken: cs.Overtaken, stale: cs.StaleWritesRejected, unknown: cs.Unknown, queued: o.commit.Queued(),
 			age: -1, barrier: o.commit.Fence().Count},
@@ -124,7 +125,7 @@ func (o *Operator) sweepStatus(s *snapshot) *signetv1.SweepStatus {
 		PurgedAddresses: s.stats.PurgedAddresses, NodesMarkedGone: s.stats.MarkedGone,
 		IdleWaiting: uint64(s.sweep.IdleWaiting), GoneWaiting: uint64(s.sweep.GoneWaiting),
 		LastSuccessMs: millis(s.sweptAge), ServedS: int64(s.sweep.Served / time.Second),
-		NodeGraceS: seconds(o.cfg.Core.NodeGrace), IdentityGraceS: seconds(s.sweep.IdentityGrace), QuarantineS: seconds(o.cfg.Quarantine),
+		NodeGraceS: seconds(o.cfg.Core.NodeGrace), IdentityGraceS: seconds(s.sweep.IdentityGrace), QuarantineS: seconds(o.cfg.Core.Quarantine),
 	}
 }
 
@@ -174,6 +175,13 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 	for _, n := range s.gone {
 		add(info, "NODE-GONE", n.Name, fmt.Sprintf("the node's presence vanished at served second %d; it still holds %d references and %d addresses",
 			n.GoneSince.ServedS, n.References, n.Addresses), "bring its agent back, or wait: after the node grace what it holds is removed")
+	}
+	for _, b := range s.blockers {
+		action := "see whether its agent reaches an operator: signet node list"
+		if b.Gone {
+			action = "bring it back, or forget it: signet node forget " + b.Node
+		}
+		add(warning, "REUSE-BLOCKED", b.Node, fmt.Sprintf("freed numbers wait for this node: it has acknowledged revision %d", b.Acked), action)
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.malformed)) {
 		add(warning, "MALFORMED-KEY", key, s.malformed[key], "find out who wrote it; signet skips it until it is repaired or deleted")
