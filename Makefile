@@ -18,7 +18,7 @@ run: build ## start signet with the sample workloads: etcd, operator and agent i
 	bin/signet dev --apply samples/workloads.json
 
 build: ## build bin/signet
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/signet ./cmd/signet
+	go build -ldflags '$(LDFLAGS)' -o bin/signet ./cmd/signet
 
 test: build ## run the tests (minutes)
 	go test -timeout 20m $(TESTFLAGS) ./...

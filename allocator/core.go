@@ -13,6 +13,7 @@ import (
 // Config is what a Core needs to know. Durations of graces count served time.
 type Config struct {
 	Space         identity.Space
+	Max           identity.Number // the highest number to hand out, so that policy maps need not hold more; 0: the space's
 	NewCluster    bool          // a store without S/cluster becomes this cluster's
 	NodeGrace     time.Duration // from the gone mark until references and addresses go
 	IdentityGrace time.Duration // from the idle mark until collection
@@ -60,6 +61,7 @@ type Core struct {
 	tired      map[string]bool // label sets left alone until the next sweep
 	ready      Ready
 	eater      eater
+	stale      string         // why the view may be stale; empty: it is not
 	acks       map[string]ack // by node; empty at the start of a term
 	floor      int64          // acknowledged, as of the last sweep
 	free       uint64         // freed numbers that were reusable at the last sweep
@@ -78,7 +80,7 @@ type flight struct {
 // New makes a core that follows nothing yet.
 func New(cfg Config) *Core {
 	return &Core{
-		cfg: cfg, t: newTable(cfg.Space),
+		cfg: cfg, t: newTable(cfg.Space, cfg.Max),
 		inFlight: map[uint64]*flight{}, requests: map[uint64]*request{}, tired: map[string]bool{},
 		stats: Stats{Refusals: map[string]uint64{}}, acks: map[string]ack{},
 	}
@@ -125,7 +127,8 @@ func (c *Core) dropMissing(b Batch) {
 
 // Request hands in a caller's request under an id that Reply repeats.
 // req is an AllocateRequest, ReleaseRequest, PublishRequest, LeaveRequest,
-// ForgetRequest, HelloRequest or LookupRequest.
+// ForgetRequest, HelloRequest, LookupRequest, SweepRequest, PauseRequest or
+// ResumeRequest.
 func (c *Core) Request(id uint64, req any) {
 	if !c.Serving() {
 		c.fail(id, c.notServing())
@@ -151,6 +154,12 @@ func (c *Core) Request(id uint64, req any) {
 		c.requestHello(id, r)
 	case LookupRequest:
 		c.requestLookup(id, r, 0)
+	case SweepRequest:
+		c.requestSweep(id, r)
+	case PauseRequest:
+		c.requestPause(id, &Pause{By: r.By, Reason: r.Reason}, 0)
+	case ResumeRequest:
+		c.requestPause(id, nil, 0)
 	default:
 		c.fail(id, &Error{Code: InvalidArgument, Message: fmt.Sprintf("unknown request %T", req)})
 	}

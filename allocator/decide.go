@@ -219,7 +219,7 @@ func (c *Core) choose(s *set) (identity.Number, *Error) {
 	if n, tb := c.t.newestTombstone(s.text); tb != nil && c.t.masters[n] == nil && !c.t.malformed[n] && c.cfg.Space.Contains(n) {
 		return n, nil
 	}
-	if n, ok := c.t.pool.next(identity.Start(c.cfg.Space, s.text)); ok {
+	if n, ok := c.t.pool.next(c.t.pool.start(identity.Start(c.cfg.Space, s.text))); ok {
 		return n, nil
 	}
 	if n, ok := c.oldestFree(); ok {
@@ -384,7 +384,7 @@ func (c *Core) keepSet(s *set) {
 			c.markIdle(s, m)
 		case !unused && marked:
 			c.unmarkIdle(s, m, i)
-		case unused && c.due(i.since, c.identityGrace()):
+		case unused && c.due(i.since, c.identityGrace()) && c.holdsIdentity(i) == "":
 			c.collect(s, m, i)
 		}
 		if s.busy {

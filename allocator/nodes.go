@@ -49,19 +49,12 @@ func (c *Core) decideAbsent(n *node) {
 		}
 		return
 	}
-	if !c.purging(n) {
+	if !c.mayPurge(n) {
 		return
 	}
 	if !c.purge(n) && c.due(n.gone.since, c.cfg.ForgetAfter) {
 		c.forget(n, nil)
 	}
-}
-
-// purging says whether the node's references and addresses may go: marked for
-// the node grace in served time, and seen absent by this leader for two TTLs.
-func (c *Core) purging(n *node) bool {
-	return !n.present() && n.gone.mod != 0 && c.due(n.gone.since, c.cfg.NodeGrace) &&
-		n.absentSince.set && c.now-n.absentSince.at >= 2*c.presenceTTL(n)
 }
 
 func (c *Core) markGone(n *node) {
@@ -137,7 +130,7 @@ func (c *Core) planPurge(p *plan, holder string) bool {
 		return false
 	case n.leaving != nil:
 		p.atOrAbsent(PresenceKey(n.name), n.mod)
-	case n.forgetting != nil || c.purging(n):
+	case n.forgetting != nil || c.mayPurge(n):
 		c.planAbsent(p, n)
 		p.at(GoneKey(n.name), n.gone.mod)
 	default:

@@ -43,6 +43,7 @@ const (
 	VerbPublish   Verb = "publish"
 	VerbWithdraw  Verb = "withdraw"
 	VerbLineage   Verb = "lineage"
+	VerbSetting   Verb = "setting"
 )
 
 // GuardKind is the comparison of a Guard.

@@ -45,6 +45,11 @@ func (p *pool) take(n identity.Number, taken bool) {
 	}
 }
 
+// start brings a start point of the whole space into the pool's part of it.
+func (p *pool) start(at identity.Number) identity.Number {
+	return p.min + identity.Number(uint64(at-p.min)%p.capacity())
+}
+
 // next returns the first number at or after start that is not taken, wrapping
 // at max to min. It reports false when every number is taken.
 func (p *pool) next(start identity.Number) (identity.Number, bool) {

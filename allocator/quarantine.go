@@ -91,12 +91,14 @@ func (c *Core) Blockers() []Blocker {
 }
 
 // rested says whether the quarantine's least time is over.
-func (c *Core) rested(tb *tomb) bool {
-	least := c.cfg.Quarantine
+func (c *Core) rested(tb *tomb) bool { return c.due(tb.Freed, c.leastQuarantine()) }
+
+// leastQuarantine is the least time in force.
+func (c *Core) leastQuarantine() time.Duration {
 	if c.t.foreign > 0 {
-		least = max(least, foreignQuarantine)
+		return max(c.cfg.Quarantine, foreignQuarantine)
 	}
-	return c.due(tb.Freed, least)
+	return c.cfg.Quarantine
 }
 
 // reusable says whether a freed number may go to other labels: its quarantine

@@ -15,6 +15,7 @@ import (
 // sweep looks at every node and every idle identity whose grace may be over,
 // and again at the label sets that could not be kept in order.
 func (c *Core) sweep() {
+	c.setBrake()
 	for _, name := range sortedKeys(c.t.nodes) {
 		if n := c.t.nodes[name]; !n.present() || n.gone.mod != 0 {
 			c.markNode(n)

@@ -78,8 +78,12 @@ type address struct {
 	waiting []*request
 }
 
-func newTable(space identity.Space) *table {
-	t := &table{cluster: space.ClusterName, ahead: map[Key]int64{}, pool: newPool(space.Min(), space.Max())}
+// newTable makes an empty table. limit is the highest number to hand out; 0: the space's.
+func newTable(space identity.Space, limit identity.Number) *table {
+	if !space.Contains(limit) {
+		limit = space.Max()
+	}
+	t := &table{cluster: space.ClusterName, ahead: map[Key]int64{}, pool: newPool(space.Min(), limit)}
 	t.clear()
 	t.changed = map[identity.Number]bool{}
 	return t

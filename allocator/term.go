@@ -18,6 +18,8 @@ type term struct {
 	serving   bool
 	lastSweep seen
 	swept     seen // end of the last completed sweep
+	brake     brake
+	released  bool // the brake was released by hand
 }
 
 // BeginTerm starts a term of leadership with a fresh nonce. The core serves

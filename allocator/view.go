@@ -51,15 +51,15 @@ func (c *Core) ByLabels(text string) (Identity, bool) {
 }
 
 // Each calls f with every identity from number start on, ascending, freed ones
-// included, until f says stop. Numbers of other ranges come in their order.
+// included, until f says stop. Live numbers of other ranges come in their order.
 func (c *Core) Each(start identity.Number, f func(Identity) bool) {
-	space := c.cfg.Space
+	pool := c.t.pool
 	var below, above []identity.Number
 	for n := range c.t.masters {
 		switch {
-		case n >= start && n < space.Min():
+		case n >= start && n < pool.min:
 			below = append(below, n)
-		case n >= start && n > space.Max():
+		case n >= start && n > pool.max:
 			above = append(above, n)
 		}
 	}
@@ -94,7 +94,7 @@ type Numbers struct {
 func (c *Core) Numbers() Numbers {
 	out := Numbers{Capacity: c.t.pool.capacity()}
 	for n := range c.t.masters {
-		if !c.cfg.Space.Contains(n) {
+		if !c.t.pool.contains(n) {
 			continue
 		}
 		if _, idle := c.t.idle[n]; idle {
@@ -104,7 +104,7 @@ func (c *Core) Numbers() Numbers {
 		}
 	}
 	for n, tb := range c.t.tombs {
-		if c.t.masters[n] == nil && !c.reusable(tb, c.floor) {
+		if c.t.masters[n] == nil && c.t.pool.contains(n) && !c.reusable(tb, c.floor) {
 			out.Quarantined++
 		}
 	}
@@ -147,6 +147,9 @@ type SweepState struct {
 	Swept                    bool
 	Served                   time.Duration
 	IdentityGrace            time.Duration // in force
+	Brake                    string        // why something is held back; empty: nothing is
+	Paused                   *Pause        // nil: not paused
+	Overdue                  time.Duration // how long the oldest candidate that nothing holds back has been due
 }
 
 // SweepState is how the collection stands.
@@ -158,8 +161,12 @@ func (c *Core) SweepState() SweepState {
 			out.GoneWaiting++
 		}
 	}
-	if c.term != nil {
+	if p, ok := c.paused(); ok {
+		out.Paused = &p
+	}
+	if c.Serving() {
 		out.LastSweep, out.Swept = c.term.swept.at, c.term.swept.set
+		out.Brake, out.Overdue = c.Brake(), c.overdue()
 	}
 	return out
 }

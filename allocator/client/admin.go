@@ -81,6 +81,13 @@ func (c *Client) StepDown(ctx context.Context) (was string, err error) {
 	return resp.GetWasLeader(), nil
 }
 
+// GC explains or steers the collection; the leader answers.
+func (c *Client) GC(ctx context.Context, req *signetv1.GCRequest) (*signetv1.GCResponse, error) {
+	return unary(ctx, c, "steer the collection", func(ctx context.Context, conn *conn) (*signetv1.GCResponse, error) {
+		return conn.admin.GC(ctx, req)
+	})
+}
+
 // Nodes lists nodes that are present or gone.
 func (c *Client) Nodes(ctx context.Context) ([]*signetv1.Node, error) {
 	resp, err := unary(ctx, c, "list nodes", func(ctx context.Context, conn *conn) (*signetv1.ListNodesResponse, error) {

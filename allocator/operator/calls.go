@@ -96,6 +96,38 @@ func (o *Operator) Acknowledge(ctx context.Context, node, instance string, at al
 	}))
 }
 
+// Plan lists what waits to be collected, and how the collection stands.
+func (o *Operator) Plan(ctx context.Context) (allocator.SweepPlan, error) {
+	var plan allocator.SweepPlan
+	var err error
+	asked := o.ask(ctx, func() { plan, err = o.core.Plan(maxCandidates) })
+	if asked != nil {
+		return plan, stopped(asked)
+	}
+	return plan, err
+}
+
+// maxCandidates bounds the candidates of each kind in a plan.
+const maxCandidates = 10_000
+
+// Sweep sweeps now.
+func (o *Operator) Sweep(ctx context.Context, r allocator.SweepRequest) error {
+	_, err := call[any](ctx, o, r)
+	return err
+}
+
+// Pause stops the collection until Resume.
+func (o *Operator) Pause(ctx context.Context, r allocator.PauseRequest) error {
+	_, err := call[any](ctx, o, r)
+	return err
+}
+
+// Resume lets the collection go on.
+func (o *Operator) Resume(ctx context.Context) error {
+	_, err := call[any](ctx, o, allocator.ResumeRequest{})
+	return err
+}
+
 // Get finds one identity.
 func (o *Operator) Get(ctx context.Context, q allocator.GetQuery) (allocator.Identity, allocator.Position, error) {
 	if err := o.await(ctx, q.MinRevision); err != nil {

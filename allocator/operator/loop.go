@@ -5,6 +5,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/signet-identity/signet/allocator"
@@ -32,6 +33,7 @@ func (o *Operator) loop(ctx context.Context) {
 			f()
 			o.drain()
 		case <-tick.C:
+			o.core.SetView(o.staleView())
 			o.core.Tick(o.now())
 			o.refresh()
 		case <-ctx.Done():
@@ -39,6 +41,17 @@ func (o *Operator) loop(ctx context.Context) {
 		}
 		o.step()
 	}
+}
+
+// staleView says why the view of the store may be stale; empty: it is not.
+func (o *Operator) staleView() string {
+	if o.wentBack != nil {
+		return "the store's revision went back"
+	}
+	if age := o.mirror.Status().Age(); age > watchSilence {
+		return fmt.Sprintf("the store has said nothing for %s", age.Round(time.Second))
+	}
+	return ""
 }
 
 // drain takes the inputs that have come meanwhile, so that one step serves them all.

@@ -40,6 +40,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("nodes", "Nodes by state.", float64(len(s.gone)), "state", "gone")
 	gauge("addresses", "Published addresses.", float64(s.addresses))
 	gauge("malformed_keys", "Keys of the store that cannot be read and are skipped.", float64(len(s.malformed)))
+	gauge("sweep_braked", "1 while the collection stopped itself or is paused.", flag(s.sweep.Brake != ""))
+	gauge("reuse_blockers", "Nodes whose acknowledgement the reuse of freed numbers waits for.", float64(len(s.blockers)))
 	gauge("requests_waiting", "Requests that wait for an answer.", float64(s.waiting))
 	gauge("applied_revision", "Store revision that the mirror has applied.", float64(m.Applied))
 	for _, l := range c.o.loops(s, m, e) {

@@ -163,6 +163,7 @@ func text(err error) string {
 const (
 	watchSilence    = 30 * time.Second
 	minSweepSilence = 10 * time.Second
+	minOverdue      = time.Minute
 )
 
 // findings lists what is not as it should be, worst last.
@@ -204,6 +205,16 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 	if silence := 3 * o.cfg.Core.SweepInterval; s.serving && s.sweptAge > max(silence, minSweepSilence) {
 		add(bad, "SWEEP-SILENT", "sweep", fmt.Sprintf("no sweep has come to its end for %s; %d identities and %d nodes wait",
 			s.sweptAge.Round(time.Second), s.sweep.IdleWaiting, s.sweep.GoneWaiting), "check that etcd takes writes; unused numbers are not freed meanwhile")
+	}
+	switch {
+	case s.sweep.Paused != nil:
+		add(warning, "SWEEP-PAUSED", "sweep", "the collection is "+s.sweep.Brake, "let it go on with: signet gc resume")
+	case s.sweep.Brake != "":
+		add(bad, "SWEEP-BRAKED", "sweep", "the collection stopped itself: "+s.sweep.Brake,
+			"find out why so much went at once (signet gc plan); let it go with: signet gc run --release-brake")
+	}
+	if s.sweep.Overdue > max(minOverdue, 10*o.cfg.Core.SweepInterval) {
+		add(bad, "SWEEP-STUCK", "sweep", fmt.Sprintf("something has been due for %s and is not collected", s.sweep.Overdue), "see why with: signet gc plan")
 	}
 	if e.Leader.Who == "" {
 		add(bad, "NO-LEADER", o.Space().ClusterName, "no operator leads; nothing can be allocated", "check that an operator runs and reaches etcd")

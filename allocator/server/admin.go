@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/signet-identity/signet/allocator"
 	signetv1 "github.com/signet-identity/signet/proto/signet/v1"
 )
 
@@ -50,6 +52,56 @@ func (s *adminService) StepDown(ctx context.Context, req *signetv1.StepDownReque
 			was, err := s.cfg.Backend.StepDown(ctx)
 			return &signetv1.StepDownResponse{WasLeader: was}, err
 		})
+}
+
+// GC implements AdminService.
+func (s *adminService) GC(ctx context.Context, req *signetv1.GCRequest) (*signetv1.GCResponse, error) {
+	if req.GetPlan() == nil {
+		if err := CallerFrom(ctx).mayRun("steer the collection"); err != nil {
+			return nil, err
+		}
+	}
+	return lead(ctx, s.Server, req,
+		func(c *grpc.ClientConn) func(context.Context, *signetv1.GCRequest, ...grpc.CallOption) (*signetv1.GCResponse, error) {
+			return signetv1.NewAdminServiceClient(c).GC
+		},
+		func(ctx context.Context) (*signetv1.GCResponse, error) { return s.gc(ctx, req) })
+}
+
+func (s *adminService) gc(ctx context.Context, req *signetv1.GCRequest) (*signetv1.GCResponse, error) {
+	var err error
+	switch b := s.cfg.Backend; a := req.GetAction().(type) {
+	case *signetv1.GCRequest_Plan:
+	case *signetv1.GCRequest_Run:
+		err = b.Sweep(ctx, allocator.SweepRequest{ReleaseBrake: a.Run.GetReleaseBrake()})
+	case *signetv1.GCRequest_Pause:
+		err = b.Pause(ctx, allocator.PauseRequest{By: cmp.Or(CallerFrom(ctx).Name, a.Pause.GetBy()), Reason: a.Pause.GetReason()})
+	case *signetv1.GCRequest_Resume:
+		err = b.Resume(ctx)
+	default:
+		err = &allocator.Error{Code: allocator.InvalidArgument, Field: "action", Message: "the request names no action: plan, run, pause or resume"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.cfg.Backend.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return planOut(plan), nil
+}
+
+func planOut(p allocator.SweepPlan) *signetv1.GCResponse {
+	out := &signetv1.GCResponse{Brake: p.Brake, ServedS: int64(p.Served / time.Second)}
+	if p.Paused != nil {
+		out.Paused, out.PausedBy, out.PauseReason = true, p.Paused.By, p.Paused.Reason
+	}
+	for _, k := range p.Candidates {
+		out.Items = append(out.Items, &signetv1.GCCandidate{Kind: k.Kind, Object: k.Object, Text: k.Labels,
+			Since: &signetv1.Time{Revision: k.Since.Revision, ServedS: k.Since.ServedS}, DueInS: int64(k.DueIn / time.Second),
+			References: uint32(k.References), Addresses: uint32(k.Addresses), Why: k.Why})
+	}
+	return out
 }
 
 // ListNodes implements AdminService.

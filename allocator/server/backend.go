@@ -31,6 +31,11 @@ type Backend interface {
 	Hello(context.Context, allocator.HelloRequest) (allocator.Welcome, error)
 	// Acknowledge says that the node's agent applied everything up to at.
 	Acknowledge(ctx context.Context, node, instance string, at allocator.Position) error
+	// Plan, Sweep, Pause and Resume explain and steer the collection.
+	Plan(context.Context) (allocator.SweepPlan, error)
+	Sweep(context.Context, allocator.SweepRequest) error
+	Pause(context.Context, allocator.PauseRequest) error
+	Resume(context.Context) error
 	// StepDown gives leadership up and names who led.
 	StepDown(context.Context) (was string, err error)
 

@@ -25,6 +25,7 @@ import (
 
 // memory is a Backend in memory: enough of an operator to serve.
 type memory struct {
+	gc       string // what the collection was last told
 	mu       sync.Mutex
 	leader   string
 	self     bool
@@ -266,6 +267,22 @@ func (m *memory) Nodes(ctx context.Context) ([]allocator.NodeInfo, error) {
 		{Name: "b", GoneSince: allocator.Time{Revision: 7, ServedS: 70}},
 	}, nil
 }
+
+func (m *memory) Plan(context.Context) (allocator.SweepPlan, error) {
+	return allocator.SweepPlan{Brake: m.gc, Candidates: []allocator.SweepCandidate{{Kind: "node", Object: "n1", Why: "its node grace runs"}}}, nil
+}
+
+func (m *memory) Sweep(_ context.Context, r allocator.SweepRequest) error {
+	m.gc = fmt.Sprintf("swept, released: %v", r.ReleaseBrake)
+	return nil
+}
+
+func (m *memory) Pause(_ context.Context, r allocator.PauseRequest) error {
+	m.gc = "paused by " + r.By + ": " + r.Reason
+	return nil
+}
+
+func (m *memory) Resume(context.Context) error { m.gc = ""; return nil }
 
 func (m *memory) StepDown(ctx context.Context) (string, error) {
 	leave, err := m.enter(ctx, "stepdown")

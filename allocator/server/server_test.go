@@ -231,3 +231,26 @@ func TestCallsWithoutADeadlineGetOne(t *testing.T) {
 	_ = s.CloseSend()
 	_, _ = s.Recv()
 }
+
+func TestGC_steersTheCollection(t *testing.T) {
+	r := start(t)
+	admin := signetv1.NewAdminServiceClient(r.conn)
+	ask := func(req *signetv1.GCRequest) (*signetv1.GCResponse, error) { return admin.GC(testContext(t), req) }
+	if _, err := ask(&signetv1.GCRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no action: %v", err)
+	}
+	for _, c := range []struct {
+		req  *signetv1.GCRequest
+		want string
+	}{
+		{&signetv1.GCRequest{Action: &signetv1.GCRequest_Plan{Plan: &signetv1.GCPlan{}}}, ""},
+		{&signetv1.GCRequest{Action: &signetv1.GCRequest_Run{Run: &signetv1.GCRun{ReleaseBrake: true}}}, "swept, released: true"},
+		{&signetv1.GCRequest{Action: &signetv1.GCRequest_Pause{Pause: &signetv1.GCPause{By: "ann", Reason: "why"}}}, "paused by ann: why"},
+		{&signetv1.GCRequest{Action: &signetv1.GCRequest_Resume{Resume: &signetv1.GCResume{}}}, ""},
+	} {
+		got, err := ask(c.req)
+		if err != nil || got.GetBrake() != c.want || len(got.GetItems()) != 1 {
+			t.Errorf("%v: %v %v, want %q", c.req, got, err, c.want)
+		}
+	}
+}

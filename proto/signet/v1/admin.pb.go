@@ -23,6 +23,485 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GCRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Action:
+	//
+	//	*GCRequest_Plan
+	//	*GCRequest_Run
+	//	*GCRequest_Pause
+	//	*GCRequest_Resume
+	Action        isGCRequest_Action `protobuf_oneof:"action"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCRequest) Reset() {
+	*x = GCRequest{}
+	mi := &file_signet_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCRequest) ProtoMessage() {}
+
+func (x *GCRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCRequest.ProtoReflect.Descriptor instead.
+func (*GCRequest) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GCRequest) GetAction() isGCRequest_Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *GCRequest) GetPlan() *GCPlan {
+	if x != nil {
+		if x, ok := x.Action.(*GCRequest_Plan); ok {
+			return x.Plan
+		}
+	}
+	return nil
+}
+
+func (x *GCRequest) GetRun() *GCRun {
+	if x != nil {
+		if x, ok := x.Action.(*GCRequest_Run); ok {
+			return x.Run
+		}
+	}
+	return nil
+}
+
+func (x *GCRequest) GetPause() *GCPause {
+	if x != nil {
+		if x, ok := x.Action.(*GCRequest_Pause); ok {
+			return x.Pause
+		}
+	}
+	return nil
+}
+
+func (x *GCRequest) GetResume() *GCResume {
+	if x != nil {
+		if x, ok := x.Action.(*GCRequest_Resume); ok {
+			return x.Resume
+		}
+	}
+	return nil
+}
+
+type isGCRequest_Action interface {
+	isGCRequest_Action()
+}
+
+type GCRequest_Plan struct {
+	// What is waiting to be collected, and why it is or is not.
+	Plan *GCPlan `protobuf:"bytes,1,opt,name=plan,proto3,oneof"`
+}
+
+type GCRequest_Run struct {
+	// Sweep now.
+	Run *GCRun `protobuf:"bytes,2,opt,name=run,proto3,oneof"`
+}
+
+type GCRequest_Pause struct {
+	// Stop collecting until resumed.
+	Pause *GCPause `protobuf:"bytes,3,opt,name=pause,proto3,oneof"`
+}
+
+type GCRequest_Resume struct {
+	Resume *GCResume `protobuf:"bytes,4,opt,name=resume,proto3,oneof"`
+}
+
+func (*GCRequest_Plan) isGCRequest_Action() {}
+
+func (*GCRequest_Run) isGCRequest_Action() {}
+
+func (*GCRequest_Pause) isGCRequest_Action() {}
+
+func (*GCRequest_Resume) isGCRequest_Action() {}
+
+type GCPlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCPlan) Reset() {
+	*x = GCPlan{}
+	mi := &file_signet_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCPlan) ProtoMessage() {}
+
+func (x *GCPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCPlan.ProtoReflect.Descriptor instead.
+func (*GCPlan) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+type GCRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Let go what the brake holds back now.
+	ReleaseBrake  bool `protobuf:"varint,1,opt,name=release_brake,json=releaseBrake,proto3" json:"release_brake,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCRun) Reset() {
+	*x = GCRun{}
+	mi := &file_signet_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCRun) ProtoMessage() {}
+
+func (x *GCRun) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCRun.ProtoReflect.Descriptor instead.
+func (*GCRun) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GCRun) GetReleaseBrake() bool {
+	if x != nil {
+		return x.ReleaseBrake
+	}
+	return false
+}
+
+type GCPause struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who pauses, and why: it stands in status.
+	By            string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCPause) Reset() {
+	*x = GCPause{}
+	mi := &file_signet_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCPause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCPause) ProtoMessage() {}
+
+func (x *GCPause) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCPause.ProtoReflect.Descriptor instead.
+func (*GCPause) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GCPause) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *GCPause) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type GCResume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCResume) Reset() {
+	*x = GCResume{}
+	mi := &file_signet_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCResume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCResume) ProtoMessage() {}
+
+func (x *GCResume) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCResume.ProtoReflect.Descriptor instead.
+func (*GCResume) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+type GCResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Items []*GCCandidate         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Why nothing is collected at the moment; empty: nothing stops it.
+	Brake         string `protobuf:"bytes,2,opt,name=brake,proto3" json:"brake,omitempty"`
+	Paused        bool   `protobuf:"varint,3,opt,name=paused,proto3" json:"paused,omitempty"`
+	PausedBy      string `protobuf:"bytes,4,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PauseReason   string `protobuf:"bytes,5,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	ServedS       int64  `protobuf:"varint,6,opt,name=served_s,json=servedS,proto3" json:"served_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCResponse) Reset() {
+	*x = GCResponse{}
+	mi := &file_signet_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCResponse) ProtoMessage() {}
+
+func (x *GCResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCResponse.ProtoReflect.Descriptor instead.
+func (*GCResponse) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GCResponse) GetItems() []*GCCandidate {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *GCResponse) GetBrake() string {
+	if x != nil {
+		return x.Brake
+	}
+	return ""
+}
+
+func (x *GCResponse) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *GCResponse) GetPausedBy() string {
+	if x != nil {
+		return x.PausedBy
+	}
+	return ""
+}
+
+func (x *GCResponse) GetPauseReason() string {
+	if x != nil {
+		return x.PauseReason
+	}
+	return ""
+}
+
+func (x *GCResponse) GetServedS() int64 {
+	if x != nil {
+		return x.ServedS
+	}
+	return 0
+}
+
+// GCCandidate is something that waits to be collected.
+type GCCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// identity, node or quarantine.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The number or the node.
+	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	// For an identity: its label set text.
+	Text  string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Since *Time  `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Served seconds until its grace is over; 0: it is.
+	DueInS int64 `protobuf:"varint,5,opt,name=due_in_s,json=dueInS,proto3" json:"due_in_s,omitempty"`
+	// For a node: what it still holds.
+	References uint32 `protobuf:"varint,6,opt,name=references,proto3" json:"references,omitempty"`
+	Addresses  uint32 `protobuf:"varint,7,opt,name=addresses,proto3" json:"addresses,omitempty"`
+	// Why it is or is not collected, in one sentence.
+	Why           string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCCandidate) Reset() {
+	*x = GCCandidate{}
+	mi := &file_signet_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCCandidate) ProtoMessage() {}
+
+func (x *GCCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_signet_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCCandidate.ProtoReflect.Descriptor instead.
+func (*GCCandidate) Descriptor() ([]byte, []int) {
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GCCandidate) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *GCCandidate) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *GCCandidate) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *GCCandidate) GetSince() *Time {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *GCCandidate) GetDueInS() int64 {
+	if x != nil {
+		return x.DueInS
+	}
+	return 0
+}
+
+func (x *GCCandidate) GetReferences() uint32 {
+	if x != nil {
+		return x.References
+	}
+	return 0
+}
+
+func (x *GCCandidate) GetAddresses() uint32 {
+	if x != nil {
+		return x.Addresses
+	}
+	return 0
+}
+
+func (x *GCCandidate) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -31,7 +510,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_signet_v1_admin_proto_msgTypes[0]
+	mi := &file_signet_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +522,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[0]
+	mi := &file_signet_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +535,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 type StatusResponse struct {
@@ -86,7 +565,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_signet_v1_admin_proto_msgTypes[1]
+	mi := &file_signet_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -98,7 +577,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[1]
+	mi := &file_signet_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -111,7 +590,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -233,7 +712,7 @@ type ClusterInfo struct {
 
 func (x *ClusterInfo) Reset() {
 	*x = ClusterInfo{}
-	mi := &file_signet_v1_admin_proto_msgTypes[2]
+	mi := &file_signet_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -245,7 +724,7 @@ func (x *ClusterInfo) String() string {
 func (*ClusterInfo) ProtoMessage() {}
 
 func (x *ClusterInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[2]
+	mi := &file_signet_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -258,7 +737,7 @@ func (x *ClusterInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterInfo.ProtoReflect.Descriptor instead.
 func (*ClusterInfo) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClusterInfo) GetName() string {
@@ -318,7 +797,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_signet_v1_admin_proto_msgTypes[3]
+	mi := &file_signet_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +809,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[3]
+	mi := &file_signet_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +822,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreStatus) GetEndpoints() []string {
@@ -397,7 +876,7 @@ type ElectionStatus struct {
 
 func (x *ElectionStatus) Reset() {
 	*x = ElectionStatus{}
-	mi := &file_signet_v1_admin_proto_msgTypes[4]
+	mi := &file_signet_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +888,7 @@ func (x *ElectionStatus) String() string {
 func (*ElectionStatus) ProtoMessage() {}
 
 func (x *ElectionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[4]
+	mi := &file_signet_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +901,7 @@ func (x *ElectionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElectionStatus.ProtoReflect.Descriptor instead.
 func (*ElectionStatus) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ElectionStatus) GetRole() string {
@@ -481,7 +960,7 @@ type NumberStatus struct {
 
 func (x *NumberStatus) Reset() {
 	*x = NumberStatus{}
-	mi := &file_signet_v1_admin_proto_msgTypes[5]
+	mi := &file_signet_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +972,7 @@ func (x *NumberStatus) String() string {
 func (*NumberStatus) ProtoMessage() {}
 
 func (x *NumberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[5]
+	mi := &file_signet_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +985,7 @@ func (x *NumberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberStatus.ProtoReflect.Descriptor instead.
 func (*NumberStatus) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NumberStatus) GetLive() uint64 {
@@ -573,7 +1052,7 @@ type SweepStatus struct {
 
 func (x *SweepStatus) Reset() {
 	*x = SweepStatus{}
-	mi := &file_signet_v1_admin_proto_msgTypes[6]
+	mi := &file_signet_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +1064,7 @@ func (x *SweepStatus) String() string {
 func (*SweepStatus) ProtoMessage() {}
 
 func (x *SweepStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[6]
+	mi := &file_signet_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +1077,7 @@ func (x *SweepStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepStatus.ProtoReflect.Descriptor instead.
 func (*SweepStatus) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SweepStatus) GetMarkedIdle() uint64 {
@@ -693,7 +1172,7 @@ type StepDownRequest struct {
 
 func (x *StepDownRequest) Reset() {
 	*x = StepDownRequest{}
-	mi := &file_signet_v1_admin_proto_msgTypes[7]
+	mi := &file_signet_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +1184,7 @@ func (x *StepDownRequest) String() string {
 func (*StepDownRequest) ProtoMessage() {}
 
 func (x *StepDownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[7]
+	mi := &file_signet_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +1197,7 @@ func (x *StepDownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepDownRequest.ProtoReflect.Descriptor instead.
 func (*StepDownRequest) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 type StepDownResponse struct {
@@ -730,7 +1209,7 @@ type StepDownResponse struct {
 
 func (x *StepDownResponse) Reset() {
 	*x = StepDownResponse{}
-	mi := &file_signet_v1_admin_proto_msgTypes[8]
+	mi := &file_signet_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +1221,7 @@ func (x *StepDownResponse) String() string {
 func (*StepDownResponse) ProtoMessage() {}
 
 func (x *StepDownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[8]
+	mi := &file_signet_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +1234,7 @@ func (x *StepDownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepDownResponse.ProtoReflect.Descriptor instead.
 func (*StepDownResponse) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StepDownResponse) GetWasLeader() string {
@@ -773,7 +1252,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_signet_v1_admin_proto_msgTypes[9]
+	mi := &file_signet_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1264,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[9]
+	mi := &file_signet_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1277,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 type ListNodesResponse struct {
@@ -810,7 +1289,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_signet_v1_admin_proto_msgTypes[10]
+	mi := &file_signet_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1301,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[10]
+	mi := &file_signet_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1314,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListNodesResponse) GetItems() []*Node {
@@ -865,7 +1344,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_signet_v1_admin_proto_msgTypes[11]
+	mi := &file_signet_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1356,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_signet_v1_admin_proto_msgTypes[11]
+	mi := &file_signet_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1369,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_signet_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_signet_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Node) GetName() string {
@@ -960,7 +1439,40 @@ var File_signet_v1_admin_proto protoreflect.FileDescriptor
 
 const file_signet_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x15signet/v1/admin.proto\x12\tsignet.v1\x1a\x16signet/v1/common.proto\"\x0f\n" +
+	"\x15signet/v1/admin.proto\x12\tsignet.v1\x1a\x16signet/v1/common.proto\"\xbf\x01\n" +
+	"\tGCRequest\x12'\n" +
+	"\x04plan\x18\x01 \x01(\v2\x11.signet.v1.GCPlanH\x00R\x04plan\x12$\n" +
+	"\x03run\x18\x02 \x01(\v2\x10.signet.v1.GCRunH\x00R\x03run\x12*\n" +
+	"\x05pause\x18\x03 \x01(\v2\x12.signet.v1.GCPauseH\x00R\x05pause\x12-\n" +
+	"\x06resume\x18\x04 \x01(\v2\x13.signet.v1.GCResumeH\x00R\x06resumeB\b\n" +
+	"\x06action\"\b\n" +
+	"\x06GCPlan\",\n" +
+	"\x05GCRun\x12#\n" +
+	"\rrelease_brake\x18\x01 \x01(\bR\freleaseBrake\"1\n" +
+	"\aGCPause\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\n" +
+	"\n" +
+	"\bGCResume\"\xc3\x01\n" +
+	"\n" +
+	"GCResponse\x12,\n" +
+	"\x05items\x18\x01 \x03(\v2\x16.signet.v1.GCCandidateR\x05items\x12\x14\n" +
+	"\x05brake\x18\x02 \x01(\tR\x05brake\x12\x16\n" +
+	"\x06paused\x18\x03 \x01(\bR\x06paused\x12\x1b\n" +
+	"\tpaused_by\x18\x04 \x01(\tR\bpausedBy\x12!\n" +
+	"\fpause_reason\x18\x05 \x01(\tR\vpauseReason\x12\x19\n" +
+	"\bserved_s\x18\x06 \x01(\x03R\aservedS\"\xde\x01\n" +
+	"\vGCCandidate\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12%\n" +
+	"\x05since\x18\x04 \x01(\v2\x0f.signet.v1.TimeR\x05since\x12\x18\n" +
+	"\bdue_in_s\x18\x05 \x01(\x03R\x06dueInS\x12\x1e\n" +
+	"\n" +
+	"references\x18\x06 \x01(\rR\n" +
+	"references\x12\x1c\n" +
+	"\taddresses\x18\a \x01(\rR\taddresses\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\"\x0f\n" +
 	"\rStatusRequest\"\xc2\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
@@ -1048,11 +1560,12 @@ const file_signet_v1_admin_proto_rawDesc = "" +
 	"\tpublished\x18\a \x01(\rR\tpublished\x12.\n" +
 	"\n" +
 	"gone_since\x18\b \x01(\v2\x0f.signet.v1.TimeR\tgoneSince\x127\n" +
-	"\facknowledged\x18\t \x01(\v2\x13.signet.v1.PositionR\facknowledged2\xda\x01\n" +
+	"\facknowledged\x18\t \x01(\v2\x13.signet.v1.PositionR\facknowledged2\x8d\x02\n" +
 	"\fAdminService\x12=\n" +
 	"\x06Status\x12\x18.signet.v1.StatusRequest\x1a\x19.signet.v1.StatusResponse\x12C\n" +
 	"\bStepDown\x12\x1a.signet.v1.StepDownRequest\x1a\x1b.signet.v1.StepDownResponse\x12F\n" +
-	"\tListNodes\x12\x1b.signet.v1.ListNodesRequest\x1a\x1c.signet.v1.ListNodesResponseB<Z:github.com/signet-identity/signet/proto/signet/v1;signetv1b\x06proto3"
+	"\tListNodes\x12\x1b.signet.v1.ListNodesRequest\x1a\x1c.signet.v1.ListNodesResponse\x121\n" +
+	"\x02GC\x12\x14.signet.v1.GCRequest\x1a\x15.signet.v1.GCResponseB<Z:github.com/signet-identity/signet/proto/signet/v1;signetv1b\x06proto3"
 
 var (
 	file_signet_v1_admin_proto_rawDescOnce sync.Once
@@ -1066,50 +1579,65 @@ func file_signet_v1_admin_proto_rawDescGZIP() []byte {
 	return file_signet_v1_admin_proto_rawDescData
 }
 
-var file_signet_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_signet_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_signet_v1_admin_proto_goTypes = []any{
-	(*StatusRequest)(nil),     // 0: signet.v1.StatusRequest
-	(*StatusResponse)(nil),    // 1: signet.v1.StatusResponse
-	(*ClusterInfo)(nil),       // 2: signet.v1.ClusterInfo
-	(*StoreStatus)(nil),       // 3: signet.v1.StoreStatus
-	(*ElectionStatus)(nil),    // 4: signet.v1.ElectionStatus
-	(*NumberStatus)(nil),      // 5: signet.v1.NumberStatus
-	(*SweepStatus)(nil),       // 6: signet.v1.SweepStatus
-	(*StepDownRequest)(nil),   // 7: signet.v1.StepDownRequest
-	(*StepDownResponse)(nil),  // 8: signet.v1.StepDownResponse
-	(*ListNodesRequest)(nil),  // 9: signet.v1.ListNodesRequest
-	(*ListNodesResponse)(nil), // 10: signet.v1.ListNodesResponse
-	(*Node)(nil),              // 11: signet.v1.Node
-	nil,                       // 12: signet.v1.StatusResponse.RefusalsEntry
-	(*LoopStatus)(nil),        // 13: signet.v1.LoopStatus
-	(*Finding)(nil),           // 14: signet.v1.Finding
-	(*Position)(nil),          // 15: signet.v1.Position
-	(*Time)(nil),              // 16: signet.v1.Time
+	(*GCRequest)(nil),         // 0: signet.v1.GCRequest
+	(*GCPlan)(nil),            // 1: signet.v1.GCPlan
+	(*GCRun)(nil),             // 2: signet.v1.GCRun
+	(*GCPause)(nil),           // 3: signet.v1.GCPause
+	(*GCResume)(nil),          // 4: signet.v1.GCResume
+	(*GCResponse)(nil),        // 5: signet.v1.GCResponse
+	(*GCCandidate)(nil),       // 6: signet.v1.GCCandidate
+	(*StatusRequest)(nil),     // 7: signet.v1.StatusRequest
+	(*StatusResponse)(nil),    // 8: signet.v1.StatusResponse
+	(*ClusterInfo)(nil),       // 9: signet.v1.ClusterInfo
+	(*StoreStatus)(nil),       // 10: signet.v1.StoreStatus
+	(*ElectionStatus)(nil),    // 11: signet.v1.ElectionStatus
+	(*NumberStatus)(nil),      // 12: signet.v1.NumberStatus
+	(*SweepStatus)(nil),       // 13: signet.v1.SweepStatus
+	(*StepDownRequest)(nil),   // 14: signet.v1.StepDownRequest
+	(*StepDownResponse)(nil),  // 15: signet.v1.StepDownResponse
+	(*ListNodesRequest)(nil),  // 16: signet.v1.ListNodesRequest
+	(*ListNodesResponse)(nil), // 17: signet.v1.ListNodesResponse
+	(*Node)(nil),              // 18: signet.v1.Node
+	nil,                       // 19: signet.v1.StatusResponse.RefusalsEntry
+	(*Time)(nil),              // 20: signet.v1.Time
+	(*LoopStatus)(nil),        // 21: signet.v1.LoopStatus
+	(*Finding)(nil),           // 22: signet.v1.Finding
+	(*Position)(nil),          // 23: signet.v1.Position
 }
 var file_signet_v1_admin_proto_depIdxs = []int32{
-	2,  // 0: signet.v1.StatusResponse.cluster:type_name -> signet.v1.ClusterInfo
-	3,  // 1: signet.v1.StatusResponse.store:type_name -> signet.v1.StoreStatus
-	4,  // 2: signet.v1.StatusResponse.election:type_name -> signet.v1.ElectionStatus
-	5,  // 3: signet.v1.StatusResponse.numbers:type_name -> signet.v1.NumberStatus
-	6,  // 4: signet.v1.StatusResponse.sweep:type_name -> signet.v1.SweepStatus
-	13, // 5: signet.v1.StatusResponse.loops:type_name -> signet.v1.LoopStatus
-	12, // 6: signet.v1.StatusResponse.refusals:type_name -> signet.v1.StatusResponse.RefusalsEntry
-	14, // 7: signet.v1.StatusResponse.findings:type_name -> signet.v1.Finding
-	15, // 8: signet.v1.StatusResponse.lineage:type_name -> signet.v1.Position
-	11, // 9: signet.v1.ListNodesResponse.items:type_name -> signet.v1.Node
-	16, // 10: signet.v1.Node.gone_since:type_name -> signet.v1.Time
-	15, // 11: signet.v1.Node.acknowledged:type_name -> signet.v1.Position
-	0,  // 12: signet.v1.AdminService.Status:input_type -> signet.v1.StatusRequest
-	7,  // 13: signet.v1.AdminService.StepDown:input_type -> signet.v1.StepDownRequest
-	9,  // 14: signet.v1.AdminService.ListNodes:input_type -> signet.v1.ListNodesRequest
-	1,  // 15: signet.v1.AdminService.Status:output_type -> signet.v1.StatusResponse
-	8,  // 16: signet.v1.AdminService.StepDown:output_type -> signet.v1.StepDownResponse
-	10, // 17: signet.v1.AdminService.ListNodes:output_type -> signet.v1.ListNodesResponse
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 0: signet.v1.GCRequest.plan:type_name -> signet.v1.GCPlan
+	2,  // 1: signet.v1.GCRequest.run:type_name -> signet.v1.GCRun
+	3,  // 2: signet.v1.GCRequest.pause:type_name -> signet.v1.GCPause
+	4,  // 3: signet.v1.GCRequest.resume:type_name -> signet.v1.GCResume
+	6,  // 4: signet.v1.GCResponse.items:type_name -> signet.v1.GCCandidate
+	20, // 5: signet.v1.GCCandidate.since:type_name -> signet.v1.Time
+	9,  // 6: signet.v1.StatusResponse.cluster:type_name -> signet.v1.ClusterInfo
+	10, // 7: signet.v1.StatusResponse.store:type_name -> signet.v1.StoreStatus
+	11, // 8: signet.v1.StatusResponse.election:type_name -> signet.v1.ElectionStatus
+	12, // 9: signet.v1.StatusResponse.numbers:type_name -> signet.v1.NumberStatus
+	13, // 10: signet.v1.StatusResponse.sweep:type_name -> signet.v1.SweepStatus
+	21, // 11: signet.v1.StatusResponse.loops:type_name -> signet.v1.LoopStatus
+	19, // 12: signet.v1.StatusResponse.refusals:type_name -> signet.v1.StatusResponse.RefusalsEntry
+	22, // 13: signet.v1.StatusResponse.findings:type_name -> signet.v1.Finding
+	23, // 14: signet.v1.StatusResponse.lineage:type_name -> signet.v1.Position
+	18, // 15: signet.v1.ListNodesResponse.items:type_name -> signet.v1.Node
+	20, // 16: signet.v1.Node.gone_since:type_name -> signet.v1.Time
+	23, // 17: signet.v1.Node.acknowledged:type_name -> signet.v1.Position
+	7,  // 18: signet.v1.AdminService.Status:input_type -> signet.v1.StatusRequest
+	14, // 19: signet.v1.AdminService.StepDown:input_type -> signet.v1.StepDownRequest
+	16, // 20: signet.v1.AdminService.ListNodes:input_type -> signet.v1.ListNodesRequest
+	0,  // 21: signet.v1.AdminService.GC:input_type -> signet.v1.GCRequest
+	8,  // 22: signet.v1.AdminService.Status:output_type -> signet.v1.StatusResponse
+	15, // 23: signet.v1.AdminService.StepDown:output_type -> signet.v1.StepDownResponse
+	17, // 24: signet.v1.AdminService.ListNodes:output_type -> signet.v1.ListNodesResponse
+	5,  // 25: signet.v1.AdminService.GC:output_type -> signet.v1.GCResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_signet_v1_admin_proto_init() }
@@ -1118,13 +1646,19 @@ func file_signet_v1_admin_proto_init() {
 		return
 	}
 	file_signet_v1_common_proto_init()
+	file_signet_v1_admin_proto_msgTypes[0].OneofWrappers = []any{
+		(*GCRequest_Plan)(nil),
+		(*GCRequest_Run)(nil),
+		(*GCRequest_Pause)(nil),
+		(*GCRequest_Resume)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_signet_v1_admin_proto_rawDesc), len(file_signet_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	AdminService_Status_FullMethodName    = "/signet.v1.AdminService/Status"
 	AdminService_StepDown_FullMethodName  = "/signet.v1.AdminService/StepDown"
 	AdminService_ListNodes_FullMethodName = "/signet.v1.AdminService/ListNodes"
+	AdminService_GC_FullMethodName        = "/signet.v1.AdminService/GC"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -38,6 +39,9 @@ type AdminServiceClient interface {
 	StepDown(ctx context.Context, in *StepDownRequest, opts ...grpc.CallOption) (*StepDownResponse, error)
 	// ListNodes lists nodes that are present or gone.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
+	// GC explains and steers the collection. Only the leader collects, and only
+	// it answers.
+	GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error)
 }
 
 type adminServiceClient struct {
@@ -78,6 +82,16 @@ func (c *adminServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GCResponse)
+	err := c.cc.Invoke(ctx, AdminService_GC_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -90,6 +104,9 @@ type AdminServiceServer interface {
 	StepDown(context.Context, *StepDownRequest) (*StepDownResponse, error)
 	// ListNodes lists nodes that are present or gone.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
+	// GC explains and steers the collection. Only the leader collects, and only
+	// it answers.
+	GC(context.Context, *GCRequest) (*GCResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -108,6 +125,9 @@ func (UnimplementedAdminServiceServer) StepDown(context.Context, *StepDownReques
 }
 func (UnimplementedAdminServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
+}
+func (UnimplementedAdminServiceServer) GC(context.Context, *GCRequest) (*GCResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GC not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -184,6 +204,24 @@ func _AdminService_ListNodes_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GC_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GCRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GC(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GC_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GC(ctx, req.(*GCRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +240,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListNodes",
 			Handler:    _AdminService_ListNodes_Handler,
+		},
+		{
+			MethodName: "GC",
+			Handler:    _AdminService_GC_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/user"
@@ -217,5 +216,3 @@ func agentCall[Req, Resp any](s *session, call func(*run.AgentClient) func(conte
 	}
 	return resp, err
 }
-
-func joined(parts []string) string { return fmt.Sprintf("%q", strings.Join(parts, " ")) }

@@ -159,7 +159,7 @@ func (s *session) lookAtOperators(ctx context.Context, conn *client.Client) (*si
 }
 
 func (a *app) gc() *cobra.Command {
-	c := &cobra.Command{Use: "gc", GroupID: groupUse, Short: "Show how the collection of unused numbers stands"}
+	c := &cobra.Command{Use: "gc", GroupID: groupUse, Short: "Explain and steer the collection of unused numbers"}
 	st := &cobra.Command{Use: "status", Short: "Counts of the collection, and the age of its last success",
 		Long: `Counts of the collection since the leader started, and the age of its last sweep.
 Only the leader collects: when another operator answers, the leader is asked.`,
@@ -180,6 +180,7 @@ Only the leader collects: when another operator answers, the leader is asked.`,
 		out := view.NewGC(got)
 		return s.print(out, out.Table)
 	}))
+	c.AddCommand(a.gcPlan(), a.gcRun(), a.gcPause(), a.gcResume())
 	a.group(c)
 	return c
 }
