@@ -61,6 +61,9 @@ func (c *Core) stopped() string {
 	if c.stale != "" {
 		return "the view may be stale: " + c.stale
 	}
+	if r, ok := c.recovering(); ok {
+		return "a recovery window is open: " + r.Reason
+	}
 	return ""
 }
 

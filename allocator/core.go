@@ -14,16 +14,16 @@ import (
 type Config struct {
 	Space         identity.Space
 	Max           identity.Number // the highest number to hand out, so that policy maps need not hold more; 0: the space's
-	NewCluster    bool          // a store without S/cluster becomes this cluster's
-	NodeGrace     time.Duration // from the gone mark until references and addresses go
-	IdentityGrace time.Duration // from the idle mark until collection
-	ForgetAfter   time.Duration // from the gone mark until the node is forgotten
-	SweepInterval time.Duration // between sweeps, leader's clock
-	PresenceTTL   time.Duration // assumed for a node that never told its own
-	ElectionTTL   time.Duration // one lineage rewrite adds at most this much served time
-	LineageEvery  time.Duration // between rewrites of the lineage
-	Quarantine    time.Duration // least time between freeing a number and giving it to other labels
-	MaxWaiting    int           // requests that may wait at once; more are refused
+	NewCluster    bool            // a store without S/cluster becomes this cluster's
+	NodeGrace     time.Duration   // from the gone mark until references and addresses go
+	IdentityGrace time.Duration   // from the idle mark until collection
+	ForgetAfter   time.Duration   // from the gone mark until the node is forgotten
+	SweepInterval time.Duration   // between sweeps, leader's clock
+	PresenceTTL   time.Duration   // assumed for a node that never told its own
+	ElectionTTL   time.Duration   // one lineage rewrite adds at most this much served time
+	LineageEvery  time.Duration   // between rewrites of the lineage
+	Quarantine    time.Duration   // least time between freeing a number and giving it to other labels
+	MaxWaiting    int             // requests that may wait at once; more are refused
 }
 
 // minIdentityGrace is what pressure may shorten the identity grace to.
@@ -65,6 +65,9 @@ type Core struct {
 	acks       map[string]ack // by node; empty at the start of a term
 	floor      int64          // acknowledged, as of the last sweep
 	free       uint64         // freed numbers that were reusable at the last sweep
+	conflicts  []Conflict     // numbers claimed twice in a recovery window
+	again      []string       // label sets to look at again with the next tick
+	suspect    string         // why the store looks restored, until a window has been opened for it
 }
 
 // flight is an operation whose outcome is awaited. land runs when it
@@ -88,7 +91,12 @@ func New(cfg Config) *Core {
 
 // Apply takes a step of the mirror.
 func (c *Core) Apply(b Batch) {
+	before := c.Position()
 	if b.Reset {
+		if b.Revision < c.t.applied { // a restored store: its revisions say nothing about ours
+			c.t.applied = 0
+			clear(c.t.ahead)
+		}
 		c.dropMissing(b)
 	}
 	for _, r := range b.Records {
@@ -106,6 +114,7 @@ func (c *Core) Apply(b Batch) {
 		}
 	}
 	c.t.caughtUp(b.Revision)
+	c.noticeRestore(before)
 	c.buryLost()
 	c.advanceTerm()
 }

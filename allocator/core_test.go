@@ -841,3 +841,7 @@ func TestReuse_foreignReadersMakeItWaitAnHour(t *testing.T) {
 		t.Errorf("after an hour: %v", r.Err)
 	}
 }
+
+func kvstoreFence(lease, revision int64) commit.Fence {
+	return commit.Fence{Lease: lease, Epoch: revision, Mod: revision}
+}

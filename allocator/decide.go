@@ -79,6 +79,7 @@ type plan struct {
 	served []*request
 	number identity.Number
 	create bool
+	waits  bool // another label set has to move first
 }
 
 func (p *plan) guard(g Guard)        { p.op.Guards = append(p.op.Guards, g) }
@@ -113,18 +114,21 @@ func (c *Core) decideWaiting(s *set) {
 	p := &plan{}
 	if err := c.planMaster(s, p, batch); err != nil {
 		for _, r := range batch {
-			if r.kind == wantReference {
+			if r.kind == wantReference || r.kind == wantAnnounced {
 				s.drop(r)
-				c.fail(r.id, err)
+				c.refuse(r, err)
 			}
 		}
 		c.markSet(s)
 		return
 	}
+	if p.waits {
+		return
+	}
 	for _, r := range batch {
 		if r.tries++; r.tries > maxTries {
 			s.drop(r)
-			c.fail(r.id, &Error{Code: Unavailable, Field: "contention", Retry: time.Second,
+			c.refuse(r, &Error{Code: Unavailable, Field: "contention", Retry: time.Second,
 				Message: fmt.Sprintf("the store changed %d times under this request; try again", maxTries)})
 			continue
 		}
@@ -163,8 +167,11 @@ func pick(waiting []*request) []*request {
 
 // planMaster guards or creates the master that the batch's references need.
 func (c *Core) planMaster(s *set, p *plan, batch []*request) *Error {
-	wanted := slices.ContainsFunc(batch, func(r *request) bool { return r.kind == wantReference })
+	wanted := slices.ContainsFunc(batch, func(r *request) bool { return r.kind == wantReference || r.kind == wantAnnounced })
 	if !wanted {
+		return nil
+	}
+	if p.waits = c.decideConflict(s); p.waits {
 		return nil
 	}
 	if m := s.winner(c.cfg.Space); m != nil {
@@ -216,6 +223,9 @@ func (c *Core) choose(s *set) (identity.Number, *Error) {
 	if n, ok := c.numberOfReferences(s); ok {
 		return n, nil
 	}
+	if err := c.noNewNumbers(); err != nil {
+		return c.announcedNumber(s, err)
+	}
 	if n, tb := c.t.newestTombstone(s.text); tb != nil && c.t.masters[n] == nil && !c.t.malformed[n] && c.cfg.Space.Contains(n) {
 		return n, nil
 	}
@@ -255,11 +265,11 @@ func (c *Core) planRequest(s *set, p *plan, r *request) {
 		return
 	}
 	switch r.kind {
-	case wantReference:
+	case wantReference, wantAnnounced:
 		if kind, name, _ := ParseHolder(r.holder); kind == HolderNode {
 			if n := c.t.nodes[name]; n == nil || !n.present() {
 				s.drop(r)
-				c.fail(r.id, unknownNode(name))
+				c.refuse(r, unknownNode(name))
 				return
 			}
 			p.present(PresenceKey(name))
@@ -341,6 +351,8 @@ func (c *Core) answer(s *set, p *plan, r *request, had ref, rev int64) {
 		c.reply(r.id, Released{Done: had.mod != 0, Position: c.Position()})
 	case wantPurge:
 		c.stats.PurgedReferences++
+	case wantAnnounced:
+		c.announced(r)
 	}
 }
 
@@ -357,7 +369,7 @@ func leadershipLost() *Error {
 func (c *Core) loseAll(s *set, served []*request) {
 	for _, r := range served {
 		s.drop(r)
-		c.fail(r.id, leadershipLost())
+		c.refuse(r, leadershipLost())
 	}
 }
 

@@ -114,6 +114,9 @@ func LineageKey() Key { return Key{Kind: KindLineage} }
 // ClusterKey is the key of the one Cluster record.
 func ClusterKey() Key { return Key{Kind: KindCluster} }
 
+// RecoveryKey is the key of the one Recovery record.
+func RecoveryKey() Key { return Key{Kind: KindRecovery} }
+
 // ClusterIDKey binds cluster id to a name in a shared store.
 func ClusterIDKey(id uint32) Key {
 	return Key{Kind: KindClusterID, Number: identity.Number(id)}

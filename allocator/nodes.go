@@ -217,7 +217,7 @@ func (c *Core) requestHello(id uint64, r HelloRequest) {
 		switch {
 		case ask.id == 0: // cancelled
 		case confirmed:
-			c.reply(ask.id, c.welcome(r.Node))
+			c.heardHello(ask.id, r)
 		default:
 			c.requestHello(ask.id, r) // the presence changed meanwhile
 		}
@@ -226,7 +226,8 @@ func (c *Core) requestHello(id uint64, r HelloRequest) {
 
 // welcome lists every reference of the node.
 func (c *Core) welcome(node string) Welcome {
-	w := Welcome{Position: c.Position()}
+	_, open := c.recovering()
+	w := Welcome{Position: c.Position(), Recovery: open}
 	n := c.t.nodes[node]
 	if n == nil {
 		return w

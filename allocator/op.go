@@ -44,6 +44,9 @@ const (
 	VerbWithdraw  Verb = "withdraw"
 	VerbLineage   Verb = "lineage"
 	VerbSetting   Verb = "setting"
+	VerbRecovery  Verb = "recovery" // opens or closes the recovery window
+	VerbAnnounce  Verb = "announce" // rebuilds what a node announced
+	VerbRenumber  Verb = "renumber" // moves a label set to another number
 )
 
 // GuardKind is the comparison of a Guard.

@@ -128,10 +128,13 @@ type NamedPort struct {
 	Protocol string `json:"Protocol"`
 }
 
-// Recovery is an open recovery window.
+// Recovery is an open recovery window. Counter is the lineage counter that the
+// store had when it was opened: an announced pair with a later one is of a
+// history that the store has lost.
 type Recovery struct {
-	Since  Time   `json:"since"`
-	Reason string `json:"reason"`
+	Since   Time   `json:"since"`
+	Reason  string `json:"reason"`
+	Counter uint64 `json:"counter"`
 }
 
 // Raw is the value of a key whose format belongs to a later room (settings,

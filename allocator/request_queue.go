@@ -21,6 +21,7 @@ const (
 	wantWithdraw
 	wantLeave
 	wantForget
+	wantAnnounced // recovery: a node's reference is rebuilt
 )
 
 // request is one caller's wish, or the core's own (id 0), in the queue of a
@@ -34,6 +35,8 @@ type request struct {
 	givenUp int64
 	claim   AddressClaim
 	tries   int
+	pair    HeldPair // what a node announced
+	hello   *helloWait
 
 	group *group // publish and withdraw: the request it is part of
 	index int
@@ -44,6 +47,13 @@ type group struct {
 	id      uint64
 	left    int
 	results []PublishResult
+}
+
+// helloWait collects the pairs of one hello in a recovery window.
+type helloWait struct {
+	id   uint64
+	node string
+	left int
 }
 
 // maxTries bounds how often one request is decided anew because the store

@@ -20,14 +20,28 @@ type term struct {
 	swept     seen // end of the last completed sweep
 	brake     brake
 	released  bool // the brake was released by hand
+
+	cold      bool                // the mirror did not follow the store before the term
+	served    seen                // when the term began to serve
+	heard     map[string]bool     // nodes that said hello in this term
+	lastHello seen                // the last hello of a node not heard before
+	evidence  map[string]HeldPair // recovery: the best pair announced for each label set
+	closing   bool                // the window's end is in flight
 }
 
 // BeginTerm starts a term of leadership with a fresh nonce. The core serves
 // once its rewrite of the lineage has committed and the mirror has applied it.
-func (c *Core) BeginTerm(now time.Duration, nonce string) {
+func (c *Core) BeginTerm(now time.Duration, nonce string) { c.begin(now, nonce, false) }
+
+// BeginColdTerm is BeginTerm for a leader whose mirror did not follow the store
+// before: new label sets get no number until every node that is present has said
+// what it holds, for two presence TTLs at most.
+func (c *Core) BeginColdTerm(now time.Duration, nonce string) { c.begin(now, nonce, true) }
+
+func (c *Core) begin(now time.Duration, nonce string, cold bool) {
 	c.now = now
-	c.term = &term{nonce: nonce}
-	c.acks, c.floor, c.free = map[string]ack{}, 0, 0
+	c.term = &term{nonce: nonce, cold: cold, heard: map[string]bool{}, evidence: map[string]HeldPair{}}
+	c.acks, c.floor, c.free, c.again = map[string]ack{}, 0, 0, nil
 	for _, name := range sortedKeys(c.t.nodes) {
 		c.t.nodes[name].absentSince = seen{}
 	}
@@ -79,10 +93,6 @@ func (c *Core) Serving() bool { return c.term != nil && c.term.serving }
 func (c *Core) notServing() *Error {
 	e := &Error{Code: Unavailable, Field: "not-serving", Retry: 100 * time.Millisecond,
 		Message: "this replica does not lead, or its term has not begun yet; try again"}
-	if c.term != nil && c.term.begun != 0 && !c.hasCluster() {
-		e.Field, e.Retry = "no-cluster", 5*time.Second
-		e.Message = "the store does not know this cluster (no cluster record); if it is new, start the operator with --new-cluster"
-	}
 	return e
 }
 
@@ -121,6 +131,9 @@ func (c *Core) tickTerm() {
 	t := c.term
 	if !t.writing && (t.begun == 0 || c.now-t.counting.at >= c.cfg.LineageEvery) {
 		c.rewriteLineage()
+	}
+	if t.serving {
+		c.tickRecovery()
 	}
 	if t.serving && (!t.lastSweep.set || c.now-t.lastSweep.at >= c.cfg.SweepInterval) {
 		t.lastSweep = seen{c.now, true}
@@ -173,7 +186,8 @@ func (l Lineage) wroteLast(nonce string) bool {
 
 // planCluster adds the cluster's birth to a term's first rewrite.
 func (c *Core) planCluster(p *plan) {
-	if !c.cfg.NewCluster || c.hasCluster() {
+	c.planRecovery(p)
+	if c.hasCluster() {
 		return
 	}
 	p.absent(ClusterKey())
@@ -227,16 +241,9 @@ func (c *Core) advanceTerm() {
 		c.ready.Fatal = err
 		return
 	}
-	if !c.hasCluster() {
-		return
-	}
-	t.serving = true
-	for _, text := range sortedKeys(c.t.sets) {
-		c.markSet(c.t.sets[text])
-	}
-	for _, name := range sortedKeys(c.t.nodes) {
-		c.markNode(c.t.nodes[name])
-	}
+	t.serving, t.served = true, seen{c.now, true}
+	c.openWindow()
+	c.markEverything()
 	c.buryLost()
 }
 

@@ -210,19 +210,24 @@ func (c consumer) Apply(ctx context.Context, b kvstore.MirrorBatch) error {
 	return c.o.ask(ctx, func() {
 		c.o.noteMalformed(b, bad)
 		c.o.core.Apply(batch)
+		if b.Reset {
+			c.o.wentBack = nil
+		}
 		if b.Reset && !c.o.isListed {
-			c.o.isListed = true
+			c.o.isListed, c.o.listedAt = true, c.o.now()
 			close(c.o.listed)
 		}
 	})
 }
 
-// WentBack implements kvstore.MirrorConsumer: nothing is written or served on
-// the ground of a store that was restored.
+// WentBack implements kvstore.MirrorConsumer: the store was restored. The term
+// ends, and the store is listed anew as it is; the core sees by its lineage what
+// is lost, and the next term opens a recovery window.
 func (c consumer) WentBack(w kvstore.WentBack) {
 	c.o.post(func() {
 		c.o.wentBack = &w
 		c.o.endWith(errWentBack)
+		go c.o.mirror.Accept()
 	})
 }
 

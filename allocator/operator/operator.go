@@ -65,6 +65,7 @@ type Operator struct {
 	lastWork  time.Time // of the last committed transaction
 	listed    chan struct{}
 	isListed  bool
+	listedAt  time.Duration // when the first complete list was there
 }
 
 // term is the running term as the loop sees it.
@@ -185,7 +186,12 @@ func (o *Operator) lead(ctx context.Context, f commit.Fence) error {
 func (o *Operator) beginTerm(t *term, f commit.Fence) {
 	o.term = t
 	o.commit.BeginTerm(f)
-	o.core.BeginTerm(o.now(), fmt.Sprintf("%x-%x", f.Lease, f.Epoch))
+	nonce := fmt.Sprintf("%x-%x", f.Lease, f.Epoch)
+	if o.now()-o.listedAt < 2*o.cfg.Core.PresenceTTL {
+		o.core.BeginColdTerm(o.now(), nonce)
+	} else {
+		o.core.BeginTerm(o.now(), nonce)
+	}
 	o.log.Info("term begins", "epoch", f.Epoch, "lease", kvstore.LeaseName(f.Lease))
 }
 

@@ -31,7 +31,8 @@ type snapshot struct {
 	addresses int
 	malformed map[string]string
 	wentBack  *kvstore.WentBack
-	noCluster bool
+	recovery  *allocator.Recovery
+	conflicts []allocator.Conflict
 	blockers  []allocator.Blocker
 }
 
@@ -59,7 +60,7 @@ func (o *Operator) publish() {
 		at: time.Now(), listed: o.isListed, serving: o.core.Serving(), numbers: o.core.Numbers(),
 		sweep: o.core.SweepState(), sweptAge: -1, stats: o.core.Stats(), position: o.core.Position(),
 		waiting: o.core.Waiting(), addresses: len(o.core.Addresses()), malformed: maps.Clone(o.malformed),
-		wentBack: o.wentBack, blockers: o.core.Blockers(), noCluster: o.core.Begun() != 0 && o.core.Applied() >= o.core.Begun(),
+		wentBack: o.wentBack, blockers: o.core.Blockers(), recovery: o.core.Recovery(), conflicts: o.core.Conflicts(),
 		commit: commitState{transactions: cs.Transactions, ops: cs.Ops, barriers: cs.Barriers, splits: cs.Splits,
 			overtaken: cs.Overtaken, stale: cs.StaleWritesRejected, unknown: cs.Unknown, queued: o.commit.Queued(),
 			age: -1, barrier: o.commit.Fence().Count},
@@ -219,12 +220,17 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 	if e.Leader.Who == "" {
 		add(bad, "NO-LEADER", o.Space().ClusterName, "no operator leads; nothing can be allocated", "check that an operator runs and reaches etcd")
 	}
-	if s.noCluster {
-		add(bad, "NO-CLUSTER", o.Space().ClusterName, "the store has no record of this cluster", "if the cluster is new, start one operator with --new-cluster")
+	for _, k := range s.conflicts {
+		add(warning, "RECOVERY-CONFLICT", k.Number.String(), fmt.Sprintf("%s and %s claimed the number; %s keeps it", k.Winner, k.Loser, k.Winner),
+			"nothing: the other label set moves to another number, make before break")
+	}
+	if s.recovery != nil {
+		add(bad, "RECOVERY", "store", s.recovery.Reason+"; a recovery window is open: known label sets are served, nothing is collected, new ones wait",
+			"wait until the nodes have said what they hold; the window ends by itself")
 	}
 	if s.wentBack != nil {
 		add(bad, "STORE-WENT-BACK", "store", fmt.Sprintf("the store's revision went back from %d to %d: it was restored from an older copy", s.wentBack.Have, s.wentBack.Seen),
-			"this replica serves no more; compare the store with what the nodes hold before you restart it")
+			"nothing: it is listed anew, and a recovery window opens")
 	}
 	return out
 }
