@@ -845,3 +845,26 @@ func TestReuse_foreignReadersMakeItWaitAnHour(t *testing.T) {
 func kvstoreFence(lease, revision int64) commit.Fence {
 	return commit.Fence{Lease: lease, Epoch: revision, Mod: revision}
 }
+
+// TestScenario_G02_M12_TwoClustersOnOneStore: a leader that sees another
+// cluster's nodes neither marks them gone nor takes anything from them.
+func TestScenario_G02_M12_TwoClustersOnOneStore(t *testing.T) {
+	b := newBench(t)
+	const theirs = "k8s:io.cilium.k8s.policy.cluster=two;"
+	b.put(b.key(allocator.MasterKey(2<<16+5)), theirs, 0)
+	b.put(b.key(allocator.ReferenceKey(theirs, "node-1")), fmt.Sprint(2<<16+5), 0)
+	b.put(b.key(allocator.ReferenceKey(theirs, "pin-ann")), fmt.Sprint(2<<16+5), 0)
+	b.put("signet/v1/two/nodes/node-1", `{"node":"node-1","ttl_s":5,"instance":"x"}`, 0)
+	b.put(b.key(allocator.AddressKey("10.9.0.1")), fmt.Sprintf(`{"IP":"10.9.0.1","Mask":null,"HostIP":"","ID":%d,"Key":0,"Metadata":"signet:two:node-1:e1"}`, 2<<16+5), 0)
+	b.run()
+	b.pass(time.Minute)
+	for _, k := range []allocator.Key{allocator.MasterKey(2<<16 + 5), allocator.ReferenceKey(theirs, "node-1"),
+		allocator.ReferenceKey(theirs, "pin-ann"), allocator.AddressKey("10.9.0.1")} {
+		if b.get(k) == nil {
+			t.Errorf("%s of another cluster was taken away", k)
+		}
+	}
+	if b.get(allocator.GoneKey("node-1")) != nil || len(b.core.Nodes()) != 0 {
+		t.Errorf("another cluster's node is thought to be ours: %+v", b.core.Nodes())
+	}
+}

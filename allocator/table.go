@@ -14,6 +14,7 @@ import (
 // Invariant: a key's state in the table is that of revision max(applied, ahead[key]).
 type table struct {
 	cluster string // name
+	space   identity.Space
 	applied int64
 	ahead   map[Key]int64 // keys known beyond applied, and to which revision
 
@@ -83,7 +84,7 @@ func newTable(space identity.Space, limit identity.Number) *table {
 	if !space.Contains(limit) {
 		limit = space.Max()
 	}
-	t := &table{cluster: space.ClusterName, ahead: map[Key]int64{}, pool: newPool(space.Min(), limit)}
+	t := &table{cluster: space.ClusterName, space: space, ahead: map[Key]int64{}, pool: newPool(space.Min(), limit)}
 	t.clear()
 	t.changed = map[identity.Number]bool{}
 	return t
@@ -201,6 +202,8 @@ func (t *table) put(r Record) {
 		v, _ := r.Value.(Mark)
 		n := t.node(k.Name)
 		n.gone, n.lapsed = mark{since: v.Since, mod: r.ModRevision}, false
+	case KindKnown:
+		t.node(k.Name).known = r.ModRevision
 	case KindIdle:
 		v, _ := r.Value.(Mark)
 		t.idle[k.Number] = mark{since: v.Since, mod: r.ModRevision}
@@ -258,14 +261,27 @@ func (t *table) putRef(k Key, r ref) {
 	t.countForeign(s.refs[k.Name].lease, -1)
 	t.countForeign(r.lease, 1)
 	s.refs[k.Name] = r
-	if kind, name, err := ParseHolder(k.Name); err == nil && kind == HolderNode && r.lease == 0 {
-		t.node(name).refs[k.Labels] = true
-	}
+	t.countReference(k, r)
 	if t.masters[r.number] == nil && t.tombs[r.number] == nil && t.pool.contains(r.number) {
 		t.lost[r.number] = k.Labels // a reference keeps its number, even before the master is back
 		t.pool.take(r.number, true)
 	}
 	t.changedSet(s)
+}
+
+// countReference notes what a node of this cluster holds. A reference to a number
+// of another range belongs to another cluster on the same store, whose node may
+// bear the same name: it is no business of ours.
+func (t *table) countReference(k Key, r ref) {
+	kind, name, err := ParseHolder(k.Name)
+	if err != nil || kind != HolderNode || r.lease != 0 {
+		return
+	}
+	if t.space.Contains(r.number) {
+		t.node(name).refs[k.Labels] = true
+	} else if n := t.nodes[name]; n != nil {
+		delete(n.refs, k.Labels)
+	}
 }
 
 func (t *table) countForeign(lease int64, by int) {
@@ -361,6 +377,8 @@ func (t *table) remove(k Key) {
 		t.node(k.Name).vanish()
 	case KindGone:
 		t.node(k.Name).gone = mark{}
+	case KindKnown:
+		t.node(k.Name).known = 0
 	case KindIdle:
 		delete(t.idle, k.Number)
 		t.changed[k.Number] = true
@@ -463,6 +481,9 @@ func (t *table) keys() []Key {
 		}
 		if t.nodes[name].gone.mod != 0 {
 			out = append(out, GoneKey(name))
+		}
+		if t.nodes[name].known != 0 {
+			out = append(out, KnownKey(name))
 		}
 	}
 	for _, n := range sortedKeys(t.idle) {

@@ -240,10 +240,12 @@ func (t *rowTable) header(index uint32) uint64 {
 	if index == bpf.RowDeny {
 		return bpf.PackHeader(0, FlagValid|FlagDeny)
 	}
-	if r := t.rows[index]; r != nil && r.number != 0 {
+	r := t.rows[index]
+	if r != nil && r.number != 0 {
 		return bpf.PackHeader(uint32(r.number), FlagValid)
 	}
-	if _, resting := t.resting[index]; resting {
+	// An orphan may have come out of quarantine: a restart must not take it for free.
+	if _, resting := t.resting[index]; resting || r != nil {
 		return bpf.PackHeader(0, FlagCleared)
 	}
 	return 0

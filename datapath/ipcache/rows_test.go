@@ -210,3 +210,39 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 }
+
+// TestRestart_ofAnOrphanKeepsItsQuarantine: somebody points an address to a row
+// in quarantine, it is repaired, and the process restarts before the row's new
+// grace is over. The row had no number then, and was taken for free.
+func TestRestart_ofAnOrphanKeepsItsQuarantine(t *testing.T) {
+	b := newMemoryBench(t, Config{Addresses: 8, Prefixes: 8, Rows: 64, Grace: 3 * time.Second, Quarantine: 4 * time.Second})
+	defer destroy(t, b)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := pfx("10.0.0.1/32")
+	b.Synced()
+	must(b.Upsert(Entry{Prefix: p, Number: 1, Source: SourceEndpoint}))
+	must(b.Reconcile(t.Context()))
+	got, err := b.Lookup(p.Addr())
+	must(err)
+	must(b.Delete(p, SourceEndpoint))
+	must(b.Reconcile(t.Context()))
+	must(b.tick(3 * time.Second)) // the row is in quarantine
+	place := placeOf(p)
+	must(b.store.tables[place.table].Put(place.key, bpf.Value(place.key, got.Row)))
+	_, err = b.Repair(t.Context())
+	must(err)
+	must(b.Reconcile(t.Context()))
+	b.restart(t)
+	must(b.Upsert(Entry{Prefix: p, Number: 2, Source: SourceEndpoint}))
+	must(b.Reconcile(t.Context()))
+	again, err := b.Lookup(p.Addr())
+	must(err)
+	if again.Row == got.Row {
+		t.Errorf("row %d went from number 1 to number 2 within its quarantine", got.Row)
+	}
+}
