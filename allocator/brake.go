@@ -82,19 +82,30 @@ func (c *Core) setBrake() {
 	if most := max(brakeFloorNodes, all*brakeShareNodes/100); due > most {
 		b.nodes = fmt.Sprintf("%d of %d nodes are due at once, more than %d", due, all, most)
 	}
-	due = 0
-	for _, i := range c.t.idle {
-		if c.due(i.since, c.identityGrace()) && !c.proven(i.since, c.cfg.IdentityGrace) {
-			due++
-		}
-	}
+	due = c.dueBurst()
 	if most := max(brakeFloorIdentities, len(c.t.masters)*brakeShareIdentities/100); due > most {
-		b.identities = fmt.Sprintf("%d of %d identities are due at once, more than %d", due, len(c.t.masters), most)
+		b.identities = fmt.Sprintf("%d of %d identities that went idle together are due at once, more than %d", due, len(c.t.masters), most)
 	}
 	if b.nodes == "" && b.identities == "" {
 		c.term.released = false // what was let go by hand has gone
 	}
 	c.term.brake = b
+}
+
+// dueBurst is the largest number of identities that went idle within two minutes
+// and are due. What went idle one after the other is no burst: when pressure
+// shortens the grace, much is due at once that is rightly so.
+func (c *Core) dueBurst() int {
+	grace, perMinute, most := c.identityGrace(), map[int64]int{}, 0
+	for _, i := range c.t.idle {
+		if c.due(i.since, grace) && !c.proven(i.since, c.cfg.IdentityGrace) {
+			perMinute[i.since.ServedS/60]++
+		}
+	}
+	for at, n := range perMinute {
+		most = max(most, n+perMinute[at+1])
+	}
+	return most
 }
 
 // proven says whether something has been absent for so long that no brake holds it.

@@ -384,7 +384,7 @@ func (c *Core) touch(k Key) {
 		if n := c.t.nodes[k.Name]; n != nil {
 			c.markNode(n)
 		}
-	case KindPresence, KindGone:
+	case KindPresence, KindGone, KindKnown:
 		if n := c.t.nodes[k.Name]; n != nil {
 			c.markNode(n)
 		}

@@ -868,3 +868,38 @@ func TestScenario_G02_M12_TwoClustersOnOneStore(t *testing.T) {
 		t.Errorf("another cluster's node is thought to be ours: %+v", b.core.Nodes())
 	}
 }
+
+func TestScenario_M12_ReferencesOfAnotherClusterAreNotTakenOver(t *testing.T) {
+	b := newBench(t)
+	b.put(b.key(allocator.MasterKey(2<<16+5)), "k8s:shared=1;", 0)
+	b.put(b.key(allocator.ReferenceKey("k8s:shared=1;", "pin-s")), fmt.Sprint(2<<16+5), 0)
+	b.run()
+	r := b.ask(allocator.AllocateRequest{Labels: set(t, "k8s:shared=1"), Holder: "pin-s"})
+	if r.Err == nil || r.Err.Code != allocator.FailedPrecondition {
+		t.Errorf("allocate: %+v", r)
+	}
+	if r := b.release("pin-s", 0, "k8s:shared=1"); r.Err == nil || r.Err.Code != allocator.FailedPrecondition {
+		t.Errorf("release: %+v", r)
+	}
+	if kv := b.get(allocator.ReferenceKey("k8s:shared=1;", "pin-s")); kv == nil || string(kv.Value) != fmt.Sprint(2<<16+5) {
+		t.Errorf("the other cluster's reference: %+v", kv)
+	}
+	if a := b.allocate("pin-t", "k8s:shared=1"); !testConfig(t).Space.Contains(a.Identity.Number) {
+		t.Errorf("another holder got %d", a.Identity.Number)
+	}
+}
+
+func TestTerm_writesTheClaimOnTheClusterIDBack(t *testing.T) {
+	b := newBench(t)
+	b.del(b.key(allocator.ClusterIDKey(0)))
+	b.run()
+	b.core.EndTerm()
+	b.commit.EndTerm()
+	if err := b.model.Revoke(b.lease); err != nil {
+		t.Fatal(err)
+	}
+	b.lead()
+	if b.get(allocator.ClusterIDKey(0)) == nil {
+		t.Error("another cluster could take the id")
+	}
+}

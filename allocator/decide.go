@@ -113,6 +113,10 @@ func (c *Core) decideWaiting(s *set) {
 	batch := pick(s.waiting)
 	p := &plan{}
 	if err := c.planMaster(s, p, batch); err != nil {
+		if err.Code == Exhausted && slices.ContainsFunc(batch, func(r *request) bool { return r.kind == wantReference && !r.fenced }) {
+			c.fenceRefusal(s, batch)
+			return
+		}
 		for _, r := range batch {
 			if r.kind == wantReference || r.kind == wantAnnounced {
 				s.drop(r)
@@ -140,6 +144,25 @@ func (c *Core) decideWaiting(s *set) {
 		return
 	}
 	c.submitSet(s, p)
+}
+
+// fenceRefusal makes sure by a fenced read that this replica still leads before
+// it says that no number is left: a deposed one does not know what was
+// allocated since, and a known label set is never refused.
+func (c *Core) fenceRefusal(s *set, batch []*request) {
+	p := &plan{op: Op{Verb: VerbConfirm}}
+	p.present(ClusterKey())
+	s.busy = true
+	free := func() {
+		s.busy = false
+		c.markSet(s)
+	}
+	land := func(int64) {
+		for _, r := range batch {
+			r.fenced = true
+		}
+	}
+	c.submit(p.op, free, land, func() { c.loseAll(s, batch) })
 }
 
 // pick takes requests from the queue's head on, none that would overtake an
@@ -198,6 +221,7 @@ func (c *Core) planCreate(s *set, p *plan) {
 	p.absent(MasterKey(n))
 	p.write(MasterKey(n), LabelSet(s.text))
 	if tb := c.t.tombs[n]; tb != nil {
+		c.t.promised[n] = true
 		p.at(TombstoneKey(n), tb.mod)
 		p.write(TombstoneKey(n), nil)
 	} else {
@@ -212,6 +236,12 @@ func (c *Core) planCreate(s *set, p *plan) {
 
 // freePromise gives a chosen number back when nothing came of it.
 func (c *Core) freePromise(p *plan) {
+	if n := p.number; p.create && c.t.promised[n] {
+		delete(c.t.promised, n)
+		if tb := c.t.tombs[n]; tb != nil {
+			c.t.freed.push(n, tb.mod)
+		}
+	}
 	_, lost := c.t.lost[p.number]
 	if n := p.number; p.create && !lost && !c.t.malformed[n] && c.t.masters[n] == nil && c.t.tombs[n] == nil {
 		c.t.pool.take(n, false)
@@ -260,6 +290,12 @@ func (c *Core) numberOfReferences(s *set) (identity.Number, bool) {
 func (c *Core) planRequest(s *set, p *plan, r *request) {
 	key := ReferenceKey(s.text, r.holder)
 	have, ok := s.refs[r.holder]
+	if ok && !c.cfg.Space.Contains(have.number) {
+		s.drop(r)
+		c.refuse(r, &Error{Code: FailedPrecondition, Field: r.holder, Message: fmt.Sprintf(
+			"%s holds %s with number %d, which belongs to another cluster on this store; use another holder, or add the cluster's label to the set", r.holder, s.text, have.number)})
+		return
+	}
 	if slices.ContainsFunc(p.served, func(o *request) bool { return o.holder == r.holder }) {
 		p.served = append(p.served, r)
 		return

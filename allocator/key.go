@@ -46,11 +46,14 @@ const (
 	KindLock
 	// KindNumberLock is a foreign sweeper's lock of a number. Uses Number; Name is the lease in hex.
 	KindNumberLock
+	// KindKnown remembers that a node was present, until it has left or is
+	// forgotten. Uses Name.
+	KindKnown
 )
 
 var kindNames = [...]string{
 	"", "master", "reference", "address", "presence", "gone", "idle", "tombstone", "lineage",
-	"cluster", "cluster-id", "recovery", "setting", "policy", "election", "lock", "number-lock",
+	"cluster", "cluster-id", "recovery", "setting", "policy", "election", "lock", "number-lock", "known",
 }
 
 // String returns the kind's word, for messages and logs.
@@ -101,6 +104,9 @@ func PresenceKey(node string) Key { return Key{Kind: KindPresence, Name: node} }
 
 // GoneKey marks node as gone.
 func GoneKey(node string) Key { return Key{Kind: KindGone, Name: node} }
+
+// KnownKey remembers that node was present.
+func KnownKey(node string) Key { return Key{Kind: KindKnown, Name: node} }
 
 // IdleKey marks number n as without a reference.
 func IdleKey(n identity.Number) Key { return Key{Kind: KindIdle, Number: n} }

@@ -20,15 +20,15 @@ func (c *Core) requestLookup(id uint64, q LookupRequest, tries int) {
 	}
 	r := &request{id: id}
 	c.wait(r)
-	confirmed := false
-	land := func(int64) { confirmed = true }
+	confirmed := int64(0)
+	land := func(rev int64) { confirmed = rev }
 	again := func() { c.requestLookup(r.id, q, tries+1) }
 	lose := func() { c.fail(r.id, leadershipLost()) }
 	c.submitThen(p.op, land, lose, func() {
 		switch {
 		case r.id == 0: // cancelled
-		case confirmed:
-			c.reply(r.id, Found{Identity: got, OK: ok, Position: c.Position()})
+		case confirmed != 0:
+			c.reply(r.id, Found{Identity: got, OK: ok, Position: c.Position(), Confirmed: confirmed})
 		default:
 			again()
 		}

@@ -13,6 +13,7 @@ type node struct {
 	ttlS     int64 // TTL of the last presence seen, in seconds
 	lapsed   bool  // a presence was there and vanished, and no mark says so yet
 	gone     mark  // mod 0: no mark
+	known    int64 // mod revision of the record that it was present; 0: none
 	refs     map[string]bool
 	addrs    map[string]bool
 
@@ -44,7 +45,7 @@ func (n *node) present() bool { return n.presence != nil && n.leased }
 
 // empty says that nothing is known of the node any more.
 func (n *node) empty() bool {
-	return n.presence == nil && n.gone.mod == 0 && !n.lapsed && len(n.refs) == 0 && len(n.addrs) == 0 &&
+	return n.presence == nil && n.gone.mod == 0 && n.known == 0 && !n.lapsed && len(n.refs) == 0 && len(n.addrs) == 0 &&
 		!n.busy && n.leaving == nil && n.forgetting == nil
 }
 

@@ -27,8 +27,11 @@ func (c *Core) decideNode(n *node) {
 		c.forget(n, n.forgetting)
 	case n.present():
 		n.absentSince = seen{}
-		if n.gone.mod != 0 {
+		switch {
+		case n.gone.mod != 0:
 			c.markBack(n)
+		case n.known == 0:
+			c.know(n)
 		}
 	default:
 		c.decideAbsent(n)
@@ -44,7 +47,7 @@ func (c *Core) decideAbsent(n *node) {
 		n.absentSince = seen{c.now, true}
 	}
 	if n.gone.mod == 0 {
-		if n.lapsed || len(n.refs) > 0 || len(n.addrs) > 0 {
+		if n.awaited() {
 			c.markGone(n)
 		}
 		return
@@ -54,6 +57,29 @@ func (c *Core) decideAbsent(n *node) {
 	}
 	if !c.purge(n) && c.due(n.gone.since, c.cfg.ForgetAfter) {
 		c.forget(n, nil)
+	}
+}
+
+// know remembers a node that is present. A leader that comes after an outage of
+// all operators waits for its acknowledgement even if the presence lapsed
+// meanwhile and the node holds nothing.
+func (c *Core) know(n *node) {
+	p := &plan{op: Op{Verb: VerbKnow}}
+	p.present(PresenceKey(n.name))
+	p.absent(KnownKey(n.name))
+	p.write(KnownKey(n.name), Mark{Since: c.time()})
+	c.submitNode(n, p, nil)
+}
+
+// planUnknown ends the memory of a node that leaves or is forgotten.
+func (p *plan) planUnknown(n *node) {
+	p.atOrAbsent(GoneKey(n.name), n.gone.mod)
+	if n.gone.mod != 0 {
+		p.write(GoneKey(n.name), nil)
+	}
+	p.atOrAbsent(KnownKey(n.name), n.known)
+	if n.known != 0 {
+		p.write(KnownKey(n.name), nil)
 	}
 }
 
@@ -92,8 +118,7 @@ func (c *Core) forget(n *node, r *request) {
 	}
 	p := &plan{op: Op{Verb: VerbForget}}
 	c.planAbsent(p, n)
-	p.at(GoneKey(n.name), n.gone.mod)
-	p.write(GoneKey(n.name), nil)
+	p.planUnknown(n)
 	c.submitNode(n, p, func(int64) {
 		if r != nil {
 			n.forgetting = nil
@@ -146,7 +171,7 @@ func (c *Core) requestLeave(id uint64, r LeaveRequest) {
 	}
 	n := c.t.nodes[r.Node]
 	switch {
-	case n == nil || n.presence == nil && n.gone.mod == 0:
+	case n == nil || !n.awaited():
 		c.fail(id, &Error{Code: NotFound, Field: r.Node, Message: fmt.Sprintf("node %q is not known", r.Node)})
 	case n.presence != nil && r.Instance != "" && n.presence.Instance != r.Instance:
 		c.fail(id, &Error{Code: FailedPrecondition, Field: r.Node, Message: fmt.Sprintf(
@@ -170,10 +195,7 @@ func (c *Core) leave(n *node) {
 	if n.mod != 0 {
 		p.write(PresenceKey(n.name), nil)
 	}
-	p.atOrAbsent(GoneKey(n.name), n.gone.mod)
-	if n.gone.mod != 0 {
-		p.write(GoneKey(n.name), nil)
-	}
+	p.planUnknown(n)
 	r := n.leaving
 	c.submitNode(n, p, func(int64) {
 		n.lapsed, n.leaving = false, nil

@@ -36,6 +36,7 @@ const (
 	VerbUnidle    Verb = "unidle"
 	VerbCollect   Verb = "collect"
 	VerbBury      Verb = "bury" // tombstone for a master deleted by someone else
+	VerbKnow      Verb = "know" // remember a node that is present
 	VerbGone      Verb = "gone"
 	VerbBack      Verb = "back"
 	VerbForget    Verb = "forget"
@@ -153,7 +154,7 @@ func touch(out []Touched, k Key) []Touched {
 		return out
 	case KindLock:
 		return add(out, Touched{Labels: k.Labels})
-	case KindPresence, KindGone:
+	case KindPresence, KindGone, KindKnown:
 		return add(out, Touched{Name: k.Name})
 	case KindAddress:
 		return add(out, Touched{Kind: KindAddress, Name: k.Name})

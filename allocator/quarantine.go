@@ -63,11 +63,17 @@ type Blocker struct {
 func (c *Core) acknowledged() int64 {
 	least := c.t.applied
 	for _, n := range c.t.nodes {
-		if n.presence != nil || n.gone.mod != 0 || n.lapsed {
+		if n.awaited() {
 			least = min(least, c.acked(n))
 		}
 	}
 	return least
+}
+
+// awaited says whether the reuse of numbers waits for the node: it is present,
+// marked gone, or about to be marked.
+func (n *node) awaited() bool {
+	return n.presence != nil || n.gone.mod != 0 || n.known != 0 || n.lapsed || len(n.refs)+len(n.addrs) > 0
 }
 
 // Blockers lists the nodes that hold back the reuse of a number that could be
@@ -83,7 +89,7 @@ func (c *Core) Blockers() []Blocker {
 	var out []Blocker
 	for _, name := range sortedKeys(c.t.nodes) {
 		nd := c.t.nodes[name]
-		if (nd.presence != nil || nd.gone.mod != 0 || nd.lapsed) && c.acked(nd) < tb.mod {
+		if nd.awaited() && c.acked(nd) < tb.mod {
 			out = append(out, Blocker{Node: name, Gone: nd.presence == nil, Acked: c.acked(nd)})
 		}
 	}
@@ -129,11 +135,12 @@ func (c *Core) oldestFree() (identity.Number, bool) {
 }
 
 // oldestFreed is the tombstone of a number without a master that was written
-// longest ago.
+// longest ago, and that no operation in flight takes: who takes one that is
+// promised would be refused, and the next as well.
 func (t *table) oldestFreed() (identity.Number, *tomb) {
 	for t.freed.Len() > 0 {
 		f := t.freed[0]
-		if tb := t.tombs[f.number]; tb != nil && tb.mod == f.mod && t.masters[f.number] == nil && !t.malformed[f.number] && t.pool.contains(f.number) {
+		if tb := t.tombs[f.number]; tb != nil && tb.mod == f.mod && !t.promised[f.number] && t.masters[f.number] == nil && !t.malformed[f.number] && t.pool.contains(f.number) {
 			return f.number, tb
 		}
 		heap.Pop(&t.freed)
@@ -148,7 +155,7 @@ func (t *table) oldestDone() (identity.Number, bool) {
 		return 0, false
 	}
 	for n, tb := range t.tombs {
-		if tb.Quarantine != QuarantineDone || t.masters[n] != nil || t.malformed[n] || !t.pool.contains(n) {
+		if tb.Quarantine != QuarantineDone || t.promised[n] || t.masters[n] != nil || t.malformed[n] || !t.pool.contains(n) {
 			continue
 		}
 		if b := t.tombs[best]; b == nil || tb.mod < b.mod || tb.mod == b.mod && n < best {

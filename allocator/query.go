@@ -56,8 +56,12 @@ type LookupRequest struct {
 }
 
 // Found answers a LookupRequest; OK is false when the store says nothing of it.
+// The fenced read confirms the master; what else the identity shows is as the
+// leader knows it. A commit whose answer is still on its way may lie before
+// Confirmed, so who wants the whole of it waits for a view of that revision.
 type Found struct {
-	Identity Identity
-	OK       bool
-	Position Position
+	Identity  Identity
+	OK        bool
+	Position  Position
+	Confirmed int64 // revision of the fenced read
 }

@@ -247,3 +247,19 @@ func TestRecovery_nothingIsCollectedInTheWindow(t *testing.T) {
 	b.judgeNumbers(numbers)
 	b.returns(hellos[:0])
 }
+
+func TestRecovery_lostLineageStartsNoClockAnew(t *testing.T) {
+	b := newBench(t)
+	a := b.allocate("pin-ann", "k8s:app=web")
+	b.pass(10 * time.Minute)
+	b.release("pin-ann", a.Hold, "k8s:app=web")
+	b.pass(3 * time.Second)
+	if b.get(allocator.IdleKey(a.Identity.Number)) == nil {
+		t.Fatal("the identity is not marked idle")
+	}
+	b.del(b.key(allocator.LineageKey()))
+	b.pass(time.Minute)
+	if b.get(allocator.MasterKey(a.Identity.Number)) != nil {
+		t.Error("an idle mark outlived its grace: the served time went back behind it")
+	}
+}

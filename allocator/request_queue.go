@@ -35,6 +35,7 @@ type request struct {
 	givenUp int64
 	claim   AddressClaim
 	tries   int
+	fenced  bool     // a fenced read that began after it came in says that this replica leads
 	pair    HeldPair // what a node announced
 	hello   *helloWait
 

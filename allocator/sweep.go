@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signet-identity/signet/allocator/identity"
 	"github.com/signet-identity/signet/allocator/labels"
 )
 
@@ -21,9 +22,11 @@ func (c *Core) sweep() {
 			c.markNode(n)
 		}
 	}
-	for _, n := range sortedKeys(c.t.idle) {
+	for _, n := range c.dueIdle() {
 		if m := c.t.masters[n]; m != nil {
 			c.markSet(c.t.set(m.text))
+		} else if _, lost := c.t.lost[n]; !lost {
+			c.unmarkNothing(n)
 		}
 	}
 	for _, text := range sortedKeys(c.tired) {
@@ -37,6 +40,32 @@ func (c *Core) sweep() {
 	if !c.collecting() {
 		c.term.swept = seen{c.now, true}
 	}
+}
+
+// dueIdle lists the numbers whose idle mark is due, or has no master, the
+// longest marked first. The others are looked at when something of them changes.
+func (c *Core) dueIdle() []identity.Number {
+	var out []identity.Number
+	grace := c.identityGrace()
+	for n, i := range c.t.idle {
+		if c.t.masters[n] == nil || c.due(i.since, grace) {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b identity.Number) int {
+		return cmp.Or(cmp.Compare(c.t.idle[a].mod, c.t.idle[b].mod), cmp.Compare(a, b))
+	})
+	return out
+}
+
+// unmarkNothing removes an idle mark whose master somebody deleted while no
+// operator followed the store: nobody knows any more whose number it was.
+func (c *Core) unmarkNothing(n identity.Number) {
+	p := &plan{op: Op{Verb: VerbUnidle}}
+	p.absent(MasterKey(n))
+	p.at(IdleKey(n), c.t.idle[n].mod)
+	p.write(IdleKey(n), nil)
+	c.submit(p.op, nil, nil, nil)
 }
 
 // collecting says whether an operation of the collection is still in flight: a

@@ -31,6 +31,7 @@ type table struct {
 	addrs   map[string]*address
 	singles map[Key]Record // lineage, cluster, cluster ids, recovery, settings, policies
 
+	promised  map[identity.Number]bool   // freed numbers that an operation in flight takes
 	malformed map[identity.Number]bool   // masters whose text cannot be read, as far as known
 	lost      map[identity.Number]string // masters deleted without a tombstone: number to label set text
 	changed   map[identity.Number]bool   // numbers whose picture changed since the last Ready
@@ -101,6 +102,7 @@ func (t *table) clear() {
 	t.nodes = map[string]*node{}
 	t.addrs = map[string]*address{}
 	t.singles = map[Key]Record{}
+	t.promised = map[identity.Number]bool{}
 	t.lost = map[identity.Number]string{}
 	t.malformed = map[identity.Number]bool{}
 }

@@ -147,6 +147,9 @@ func (c *Core) rewriteLineage() {
 	t := c.term
 	old, mod := c.lineage()
 	next := Lineage{Counter: old.Counter + 1, ServedS: old.ServedS, Terms: slices.Clone(old.Terms)}
+	if mod == 0 {
+		next.ServedS = c.newestMark()
+	}
 	if last := len(next.Terms) - 1; last >= 0 && next.Terms[last].Nonce == t.nonce {
 		next.Terms[last].Last = next.Counter
 	} else {
@@ -179,19 +182,36 @@ func (c *Core) rewriteLineage() {
 	}, nil, nil)
 }
 
+// newestMark is the latest served time that a mark or tombstone carries. A
+// lineage that was lost begins anew there and not at 0: else the marks of a
+// cluster that has served for a year would wait for another year.
+func (c *Core) newestMark() int64 {
+	var newest int64
+	for _, i := range c.t.idle {
+		newest = max(newest, i.since.ServedS)
+	}
+	for _, n := range c.t.nodes {
+		newest = max(newest, n.gone.since.ServedS)
+	}
+	for _, tb := range c.t.tombs {
+		newest = max(newest, tb.Freed.ServedS)
+	}
+	return newest
+}
+
 // wroteLast says whether the term with this nonce made the newest rewrite.
 func (l Lineage) wroteLast(nonce string) bool {
 	return len(l.Terms) > 0 && l.Terms[len(l.Terms)-1].Nonce == nonce
 }
 
-// planCluster adds the cluster's birth to a term's first rewrite.
+// planCluster adds the cluster's birth to a term's first rewrite, and the claim on
+// its id if somebody deleted that.
 func (c *Core) planCluster(p *plan) {
 	c.planRecovery(p)
-	if c.hasCluster() {
-		return
+	if !c.hasCluster() {
+		p.absent(ClusterKey())
+		p.write(ClusterKey(), c.cluster())
 	}
-	p.absent(ClusterKey())
-	p.write(ClusterKey(), c.cluster())
 	id := ClusterIDKey(c.cfg.Space.ClusterID)
 	if _, ok := c.t.singles[id]; !ok {
 		p.absent(id)

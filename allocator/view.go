@@ -140,6 +140,17 @@ func (c *Core) Addresses() []AddressInfo {
 	return out
 }
 
+// AddressCount is how many addresses are published.
+func (c *Core) AddressCount() int {
+	count := 0
+	for _, a := range c.t.addrs {
+		if a.mod != 0 {
+			count++
+		}
+	}
+	return count
+}
+
 // SweepState is how the collection stands.
 type SweepState struct {
 	IdleWaiting, GoneWaiting int
@@ -177,6 +188,10 @@ func (c *Core) Stats() Stats {
 	s.Refusals = maps.Clone(s.Refusals)
 	return s
 }
+
+// Continues says whether the store continues a view that had come to p: its
+// lineage lists the view's nonce with a counter at or past the view's (I7).
+func (c *Core) Continues(p Position) bool { return c.extends(p) }
 
 // Applied is the store revision that the mirror has brought.
 func (c *Core) Applied() int64 { return c.t.applied }

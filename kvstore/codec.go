@@ -100,7 +100,7 @@ func decodeValue(k allocator.Key, data []byte) (allocator.Value, error) {
 		return decodeAddress(data)
 	case allocator.KindPresence:
 		return unmarshal[allocator.Presence](data)
-	case allocator.KindGone, allocator.KindIdle:
+	case allocator.KindGone, allocator.KindKnown, allocator.KindIdle:
 		return unmarshal[allocator.Mark](data)
 	case allocator.KindTombstone:
 		return unmarshal[allocator.Tombstone](data)

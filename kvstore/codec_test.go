@@ -58,7 +58,7 @@ func codecCases() []codecCase {
 			allocator.Cluster{Name: "default", MaxConnectedClusters: 255, LocalBits: 16, Format: allocator.ClusterFormat},
 			`{"name":"default","id":0,"max_connected_clusters":255,"local_bits":16,"format":1}`,
 		},
-		{allocator.Key{Kind: allocator.KindRecovery}, allocator.Recovery{Reason: "restored"}, `{"since":{"revision":0,"served_s":0},"reason":"restored"}`},
+		{allocator.Key{Kind: allocator.KindRecovery}, allocator.Recovery{Reason: "restored", Counter: 7}, `{"since":{"revision":0,"served_s":0},"reason":"restored","counter":7}`},
 		{
 			allocator.Key{Kind: allocator.KindElection, Name: "1f"},
 			allocator.Candidate{Who: "op-1", Address: "10.0.0.9:7472", Version: "v0", TTLS: 5, Barrier: 2},

@@ -95,6 +95,10 @@ type ElectionStatus struct {
 	// Leader is the value of the oldest candidate's key, LeaderKey its key; empty when there is none.
 	Leader    allocator.Candidate
 	LeaderKey string
+	// Stray is the oldest key under the prefix when it has no lease, else empty:
+	// no candidate put it, it never goes away by itself, and while it stands
+	// nobody can lead.
+	Stray string
 	// Candidates counts the keys under the prefix.
 	Candidates int
 	// OtherTTL counts the candidates whose TTL differs from the own one.
@@ -181,11 +185,14 @@ func (e *Election) Status(now time.Duration) ElectionStatus {
 		s.Role, s.Fence = RoleLeader, e.fence
 	}
 	if oldest, ok := e.view.oldest(); ok {
-		s.LeaderKey = oldest.Key
-		s.Leader = candidateOf(oldest)
+		if s.LeaderKey = oldest.Key; oldest.Lease == 0 {
+			s.Stray = oldest.Key
+		} else {
+			s.Leader = candidateOf(oldest)
+		}
 	}
 	for _, kv := range e.view.keys {
-		if candidateOf(kv).TTLS != e.cfg.Candidate.TTLS {
+		if kv.Lease != 0 && candidateOf(kv).TTLS != e.cfg.Candidate.TTLS {
 			s.OtherTTL++
 		}
 	}

@@ -197,3 +197,19 @@ func TestElection_lossIsNoticed(t *testing.T) {
 		})
 	}
 }
+
+func TestElection_aKeyWithoutLeaseIsNamed(t *testing.T) {
+	w := newWorld(4)
+	stray := electionPrefix + "zzz"
+	w.put(stray, `{"who":"nobody","address":"nowhere:1"}`, 0)
+	c := w.candidate("a", kvstore.ElectionConfig{})
+	w.run(time.Minute)
+	if s := c.status(); c.leads() || s.Stray != stray || s.Leader.Address != "" || s.OtherTTL != 0 {
+		t.Fatalf("behind a stray key: leads %v, %+v", c.leads(), s)
+	}
+	w.remove(stray)
+	w.runUntil(w.now+10*time.Second, c.leads)
+	if s := c.status(); s.Stray != "" || s.Leader.Who != "a" {
+		t.Errorf("once it was deleted: %+v", s)
+	}
+}

@@ -73,6 +73,7 @@ func (l Layout) Cluster() string { return l.cluster }
 const (
 	nodesTable      = "nodes/"
 	goneTable       = "gone/"
+	knownTable      = "known/"
 	idleTable       = "idle/"
 	tombstonesTable = "tombstones/"
 	settingsTable   = "settings/"
@@ -114,6 +115,8 @@ func (l Layout) spell(k allocator.Key) (key, reason string) {
 		return l.own + nodesTable + k.Name, ""
 	case allocator.KindGone:
 		return l.own + goneTable + k.Name, ""
+	case allocator.KindKnown:
+		return l.own + knownTable + k.Name, ""
 	case allocator.KindIdle:
 		return l.own + idleTable + decimal(k.Number), ""
 	case allocator.KindTombstone:
@@ -231,6 +234,8 @@ func ownNamed(table string) allocator.Kind {
 		return allocator.KindPresence
 	case goneTable:
 		return allocator.KindGone
+	case knownTable:
+		return allocator.KindKnown
 	case settingsTable:
 		return allocator.KindSetting
 	case policiesTable:

@@ -9,16 +9,17 @@ import (
 )
 
 // DecodeBatch turns a mirror's batch into the core's. Keys of no table of
-// Signet's are passed over. A key whose text or value is malformed is returned
-// as a *KeyError or *MalformedError; if its key can be read it counts as
-// deleted, just as a list leaves it out, so that a view that followed is equal
-// to one that began anew.
+// Signet's are passed over. A key that stands, and whose text or value is
+// malformed, is returned as a *KeyError or *MalformedError; if its key can be
+// read it counts as deleted, just as a list leaves it out, so that a view that
+// followed is equal to one that began anew. The deletion of a key that cannot be
+// read ends the fault, and is none.
 func DecodeBatch(l Layout, b MirrorBatch) (allocator.Batch, []error) {
 	out := allocator.Batch{Revision: b.Revision, Reset: b.Reset, Records: make([]allocator.Record, 0, len(b.Events))}
 	var malformed []error
 	for _, ev := range b.Events {
 		if ev.Delete {
-			out.Deleted, malformed = decodeDeleted(l, ev.KV, out.Deleted, malformed)
+			out.Deleted = decodeDeleted(l, ev.KV, out.Deleted)
 			continue
 		}
 		record, err := l.Decode(ev.KV)
@@ -31,7 +32,7 @@ func DecodeBatch(l Layout, b MirrorBatch) (allocator.Batch, []error) {
 		}
 		malformed = append(malformed, err)
 		if !b.Reset {
-			out.Deleted, _ = decodeDeleted(l, ev.KV, out.Deleted, nil)
+			out.Deleted = decodeDeleted(l, ev.KV, out.Deleted)
 		}
 	}
 	return out, malformed
@@ -42,13 +43,9 @@ func unknownKey(err error) bool {
 	return errors.As(err, &bad) && bad.Unknown
 }
 
-func decodeDeleted(l Layout, kv KV, deleted []allocator.Deleted, malformed []error) ([]allocator.Deleted, []error) {
-	key, err := l.Parse(kv.Key)
-	switch {
-	case err == nil:
+func decodeDeleted(l Layout, kv KV, deleted []allocator.Deleted) []allocator.Deleted {
+	if key, err := l.Parse(kv.Key); err == nil {
 		deleted = append(deleted, allocator.Deleted{Key: key, Revision: kv.ModRevision})
-	case !unknownKey(err):
-		malformed = append(malformed, err)
 	}
-	return deleted, malformed
+	return deleted
 }

@@ -39,7 +39,7 @@ func TestDecodeBatch(t *testing.T) {
 		"puts": {kvstore.MirrorBatch{Revision: 5, Events: events}, allocator.Batch{Revision: 5, Records: []allocator.Record{master},
 			Deleted: []allocator.Deleted{{Key: allocator.IdleKey(1002), Revision: 5}}}, 2},
 		"deletions": {kvstore.MirrorBatch{Revision: 6, Events: []kvstore.Event{gone(ids+"1001", 6), gone(ids+"nonsense", 6), gone("elsewhere/1", 6)}},
-			allocator.Batch{Revision: 6, Records: []allocator.Record{}, Deleted: []allocator.Deleted{{Key: allocator.MasterKey(1001), Revision: 6}}}, 1},
+			allocator.Batch{Revision: 6, Records: []allocator.Record{}, Deleted: []allocator.Deleted{{Key: allocator.MasterKey(1001), Revision: 6}}}, 0},
 	} {
 		got, malformed := kvstore.DecodeBatch(l, tc.in)
 		if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -68,11 +68,12 @@ type PresenceStatus struct {
 	State string // reading, granting, putting, present, refused, leaving, left
 	Lease int64  // 0: none
 	// Present: the key stands under the lease as far as known, and the lease has not run out.
-	Present bool
-	Err     error         // the last failure, an ErrNodeTaken among them; nil when all is well
-	Age     time.Duration // since the last renewal that was answered was sent, or since the start
-	Grants  uint64        // leases taken so far
-	Lost    uint64        // times that the key or its lease was lost
+	Present  bool
+	Revision int64         // of the own key; 0: it does not stand
+	Err      error         // the last failure, an ErrNodeTaken among them; nil when all is well
+	Age      time.Duration // since the last renewal that was answered was sent, or since the start
+	Grants   uint64        // leases taken so far
+	Lost     uint64        // times that the key or its lease was lost
 }
 
 type presenceState uint8
@@ -142,7 +143,7 @@ func (p *Presence) setValue(v allocator.Presence) {
 // Status reports at time now.
 func (p *Presence) Status(now time.Duration) PresenceStatus {
 	return PresenceStatus{
-		State: p.state.String(), Lease: p.lease.id, Err: p.err, Age: now - p.heard,
+		State: p.state.String(), Lease: p.lease.id, Err: p.err, Age: now - p.heard, Revision: p.mod,
 		Present: p.mod > 0 && p.lease.id != 0 && now < p.lease.end(),
 		Grants:  p.grants, Lost: p.lost,
 	}

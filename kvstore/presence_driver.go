@@ -5,6 +5,7 @@ package kvstore
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ type PresenceDriver struct {
 	caller *caller
 	kick   chan struct{} // an input came in: look at Ready
 	left   chan struct{} // closed once Run has returned
+
+	noted string // the error that was logged last; Run's alone
 
 	mu      sync.Mutex
 	machine *Presence
@@ -77,7 +80,7 @@ func (d *PresenceDriver) Run(ctx context.Context, changed func(PresenceStatus)) 
 	for {
 		ready, status := d.advance(step)
 		if ready.Changed {
-			d.log.Info("presence", "state", status.State, "lease", status.Lease, "error", status.Err)
+			d.note(status)
 			if changed != nil {
 				changed(status)
 			}
@@ -100,6 +103,24 @@ func (d *PresenceDriver) Run(ctx context.Context, changed func(PresenceStatus)) 
 			return
 		}
 	}
+}
+
+// note logs a change of state: a lease in hex as etcd's tools print it, and an
+// error once, not again with the states that mend it.
+func (d *PresenceDriver) note(s PresenceStatus) {
+	args := []any{"state", s.State}
+	if s.Lease != 0 {
+		args = append(args, "lease", strconv.FormatInt(s.Lease, 16))
+	}
+	err := ""
+	if s.Err != nil {
+		err = s.Err.Error()
+	}
+	if err != "" && err != d.noted {
+		args = append(args, "error", err)
+	}
+	d.noted = err
+	d.log.Info("presence", args...)
 }
 
 func (d *PresenceDriver) advance(step func(now time.Duration)) (PresenceReady, PresenceStatus) {

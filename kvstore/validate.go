@@ -27,7 +27,7 @@ func checkValue(k allocator.Key, v allocator.Value) string {
 		return typed(v, func(v allocator.Address) string { return checkAddress(k, v) })
 	case allocator.KindPresence:
 		return typed(v, func(v allocator.Presence) string { return checkPresence(k, v) })
-	case allocator.KindGone, allocator.KindIdle:
+	case allocator.KindGone, allocator.KindKnown, allocator.KindIdle:
 		return typed(v, func(v allocator.Mark) string { return badTime(v.Since) })
 	case allocator.KindTombstone:
 		return typed(v, checkTombstone)

@@ -21,6 +21,7 @@ const (
 	DuplicateIdentity Code = "DUPLICATE-IDENTITY"
 	NumberShared      Code = "NUMBER-SHARED"
 	NumberOutOfRange  Code = "NUMBER-OUT-OF-RANGE"
+	OtherCluster      Code = "OTHER-CLUSTER"
 	NumberReserved    Code = "NUMBER-RESERVED"
 
 	IdleMarkMissing       Code = "IDLE-MARK-MISSING"
@@ -104,6 +105,8 @@ func identityCodes() []CodeInfo {
 			"Move this number's references to the one that counts (its holders allocate again); the sweep then collects it. Find the second allocator."},
 		{NumberShared, Error, allocator.I2, "References of several label sets name one number.",
 			"Let the holders of those sets allocate again, and find out who wrote the references."},
+		{OtherCluster, Info, "", "Another cluster shares the store: its id is bound in the table of cluster ids. Its keys are for its own check to judge.",
+			"Nothing."},
 		{NumberOutOfRange, Error, allocator.I9, "A number is stored that lies outside the cluster's range.",
 			"If it comes from another cluster or a changed cluster id, let its holders allocate again, then delete its keys."},
 		{NumberReserved, Error, allocator.I9, "A reserved number (1 to 255) is stored.",

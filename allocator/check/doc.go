@@ -4,7 +4,7 @@
 // invariants of Signet and with the grammar of its keys, and says for each
 // fault what it is, where, and what to do.
 //
-// Three questions, three entries:
+// Four questions, four entries:
 //
 //   - Is this content sound? Store looks at everything that a store held at one
 //     revision. Read gets that content from a running store, ReadSnapshot from
@@ -15,6 +15,8 @@
 //     freed one waited out its quarantine, that nothing in use was collected.
 //     Follow feeds it from a watch.
 //   - What does a code mean? Codes lists them all; docs/check.md shows the list.
+//   - What can be done? NewPlan makes steps out of the findings, a pure function
+//     too; Apply does each in a transaction that compares what it was planned from.
 //
 // A content is what stood between two transactions, so what only the inside of
 // a transaction could show is no finding. States that Signet passes through on

@@ -22,9 +22,14 @@ const (
 // table is the documented list of codes.
 func table() string {
 	var b strings.Builder
-	b.WriteString("| code | severity | invariant | what it means | what to do |\n|---|---|---|---|---|\n")
+	repairs := map[Code]Repair{}
+	for _, r := range Repairs() {
+		repairs[r.Code] = r
+	}
+	b.WriteString("| code | severity | invariant | what it means | what to do | signet repair |\n|---|---|---|---|---|---|\n")
 	for _, c := range Codes() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", c.Code, c.Severity, c.Invariant, c.Meaning, c.Action)
+		r := repairs[c.Code]
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | **%s**: %s |\n", c.Code, c.Severity, c.Invariant, c.Meaning, c.Action, r.Mode, r.Text)
 	}
 	return b.String()
 }

@@ -22,6 +22,11 @@ type Options struct {
 // (others are passed over), each once, in any order. It reads nothing else, so
 // equal content gives an equal Report.
 func Store(kvs []kvstore.KV, revision int64, o Options) Report {
+	return judge(kvs, revision, o).report()
+}
+
+// judge is Store with the index that the findings came from.
+func judge(kvs []kvstore.KV, revision int64, o Options) *checker {
 	c := newChecker(revision, o)
 	for _, kv := range kvs {
 		if covered(c.prefixes, kv.Key) {
@@ -29,12 +34,13 @@ func Store(kvs []kvstore.KV, revision int64, o Options) Report {
 		}
 	}
 	c.chooseSpace(o.Space)
+	c.setOthersAside()
 	c.checkRecords()
 	c.checkIdentities()
 	c.checkReferences()
 	c.checkNodes()
 	c.checkAddresses()
-	return c.report()
+	return c
 }
 
 func (c *checker) report() Report {

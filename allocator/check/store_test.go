@@ -101,6 +101,13 @@ func identityCases() []storeCase {
 			want: []string{"IDLE-MARK-MISSING " + ids + "299", "DUPLICATE-IDENTITY " + ids + "299"}},
 		{name: "two sets that name one number", edit: func(c *content) { c.put(refs+db+"/pin-me", "300"); c.put(own+"idle/301", mark(9, 9)) },
 			want: []string{"IDLE-REFERENCED " + own + "idle/301", "NUMBER-SHARED " + refs + db + "/pin-me", "REFERENCE-MISMATCH " + refs + db + "/pin-me"}},
+		{name: "a cluster that shares the store", edit: func(c *content) {
+			c.put("signet/v1/ids/2", "two")
+			c.put(ids+"131077", "k8s:app=x;")
+			c.put(refs+"k8s:app=x;/n9", "131077")
+			c.put(refs+web+"/pin-two", "131078")
+			c.put(addresses+"10.9.0.9", address("10.9.0.9", 131077, "signet:two:n9:ep:1"))
+		}, want: []string{"OTHER-CLUSTER two"}},
 		{name: "numbers of another cluster", edit: func(c *content) {
 			c.put(ids+"70000", "k8s:app=x;")
 			c.put(own+"tombstones/70001", tombstone("k8s:app=y;", "done", 9))

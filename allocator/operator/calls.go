@@ -149,7 +149,15 @@ func (o *Operator) find(ctx context.Context, q allocator.GetQuery) (allocator.Fo
 		if q.Number != nil {
 			req = allocator.LookupRequest{Number: *q.Number}
 		}
-		return call[allocator.Found](ctx, o, req)
+		confirmed, err := call[allocator.Found](ctx, o, req)
+		if err != nil {
+			return confirmed, err
+		}
+		// The answer is the view once it has come to where the fenced read was:
+		// before, it may miss a commit that others have seen.
+		if err := o.await(ctx, confirmed.Confirmed); err != nil {
+			return allocator.Found{}, err
+		}
 	}
 	var out allocator.Found
 	err := o.ask(ctx, func() {
@@ -223,6 +231,9 @@ func (o *Operator) Watch(ctx context.Context, after *allocator.Position) (<-chan
 	if err := o.await(ctx, 0); err != nil {
 		return nil, err
 	}
+	if after != nil {
+		o.catchUp(ctx, after.Revision)
+	}
 	var s *subscription
 	if err := o.ask(ctx, func() { s = o.hub.subscribe(o.core, after) }); err != nil {
 		return nil, stopped(err)
@@ -233,6 +244,17 @@ func (o *Operator) Watch(ctx context.Context, after *allocator.Position) (<-chan
 		o.post(func() { o.hub.leave(s) })
 	}()
 	return out, nil
+}
+
+// catchUpLimit bounds how long a reader that resumes waits for a replica that is
+// behind it. After that its position is taken to be of another lineage.
+const catchUpLimit = 2 * time.Second
+
+// catchUp gives a replica that lags time to come to where a reader was.
+func (o *Operator) catchUp(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
+	defer cancel()
+	_ = o.mirror.Wait(ctx, revision) // what the store says of the position decides
 }
 
 // Nodes lists the nodes that are present, gone, or hold something.

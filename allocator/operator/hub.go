@@ -72,7 +72,7 @@ func (h *hub) subscribe(core *allocator.Core, after *allocator.Position) *subscr
 		h.from, h.recent = core.Position(), nil // what came before is in the snapshot
 	}
 	s := &subscription{wake: make(chan struct{}, 1)}
-	if events, ok := h.since(after); ok {
+	if events, ok := h.since(core, after); ok {
 		s.queue = events
 	} else {
 		s.queue = snapshotEvents(core)
@@ -82,8 +82,14 @@ func (h *hub) subscribe(core *allocator.Core, after *allocator.Position) *subscr
 	return s
 }
 
-func (h *hub) since(after *allocator.Position) ([]allocator.WatchEvent, bool) {
+// since is what followed after. A position that this store does not continue, or
+// that lies past all that is known, is not resumed: what followed there never
+// happened here (I7).
+func (h *hub) since(core *allocator.Core, after *allocator.Position) ([]allocator.WatchEvent, bool) {
 	if after == nil || h.from.Revision == 0 || after.Revision < h.from.Revision || after.Counter < h.from.Counter {
+		return nil, false
+	}
+	if !core.Continues(*after) || after.Revision > core.Applied() {
 		return nil, false
 	}
 	i := len(h.recent)

@@ -215,7 +215,10 @@ func (o *Operator) Space() identity.Space { return o.cfg.Core.Space }
 // replica is it.
 func (o *Operator) Leader() (address string, self bool) {
 	s := o.election.Status()
-	return s.Leader.Address, s.Role == kvstore.RoleLeader
+	if self = s.Role == kvstore.RoleLeader; !self && s.Leader.Address == o.cfg.Address {
+		return "", false // an own key that has not lapsed yet
+	}
+	return s.Leader.Address, self
 }
 
 // Ready says whether the replica can answer: it has listed the store, and a
@@ -223,7 +226,7 @@ func (o *Operator) Leader() (address string, self bool) {
 func (o *Operator) Ready() bool {
 	s := o.snap.Load()
 	address, self := o.Leader()
-	return s.listed && (self && s.serving || !self && address != "" && address != o.cfg.Address)
+	return s.listed && (self && s.serving || !self && address != "")
 }
 
 // StepDown gives leadership up; another replica, or this one after a pause, takes it.

@@ -28,12 +28,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // etcd starts a real etcd on loopback.
 func etcd(t *testing.T) *embedded.Server {
 	t.Helper()
+	s := mortalEtcd(t)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// mortalEtcd starts an etcd that the test closes itself.
+func mortalEtcd(t *testing.T) *embedded.Server {
+	t.Helper()
 	s, err := embedded.Start(context.Background(), embedded.Config{
 		DataDir: t.TempDir(), ClientURL: "http://" + freePort(t), PeerURL: "http://" + freePort(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
 	return s
 }
 
@@ -288,5 +295,128 @@ func TestScenario_P09_OneChangeIsOneEvent(t *testing.T) {
 	}
 	if first := <-resumed; first.Kind == allocator.WatchReset {
 		t.Error("a reader that resumes got the whole state again")
+	}
+}
+
+// findings are the codes of the findings of status, with their objects.
+func findings(t *testing.T, o *replica) map[string]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	st, err := o.Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, f := range st.GetFindings() {
+		out[f.GetCode()] = f.GetObject()
+	}
+	return out
+}
+
+func TestOperator_malformedKeysComeAndGo(t *testing.T) {
+	s := etcd(t)
+	cfg := config(t, s, "a")
+	o := start(t, cfg)
+	until(t, "the replica serves", o.Ready)
+	ctx := context.Background()
+	cluster := kvstore.RangeRequest{Key: "signet/v1/default/cluster"}
+	had, err := cfg.Store.Range(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ key, code string }{
+		{"cilium/state/identities/v1/id/nonsense", "MALFORMED-KEY"}, // its name cannot be read
+		{"signet/v1/default/idle/300", "MALFORMED-KEY"},             // its value cannot
+		{cluster.Key, "RECORD-MALFORMED"},
+	} {
+		do := func(a kvstore.Action) {
+			if _, err := cfg.Store.Txn(ctx, kvstore.Txn{Then: []kvstore.Action{a}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(kvstore.Action{Put: true, Key: tc.key, Value: []byte("junk")})
+		until(t, tc.key+" is named", func() bool { return findings(t, o)[tc.code] == tc.key })
+		if tc.key == cluster.Key {
+			do(kvstore.Action{Put: true, Key: tc.key, Value: had.KVs[0].Value})
+		} else {
+			do(kvstore.Action{Delete: true, Key: tc.key})
+		}
+		until(t, tc.key+" is named no more", func() bool { return findings(t, o)[tc.code] == "" })
+	}
+}
+
+func TestOperator_manyMalformedKeysAreCounted(t *testing.T) {
+	s := etcd(t)
+	cfg := config(t, s, "a")
+	o := start(t, cfg)
+	until(t, "the replica serves", o.Ready)
+	for i := range 100 {
+		a := kvstore.Action{Put: true, Key: fmt.Sprintf("cilium/state/identities/v1/id/x%d", i), Value: []byte("junk")}
+		if _, err := cfg.Store.Txn(context.Background(), kvstore.Txn{Then: []kvstore.Action{a}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all are counted", func() bool {
+		st, err := o.Status(context.Background())
+		return err == nil && st.GetStore().GetMalformed() == 100 && len(st.GetFindings()) < 50
+	})
+}
+
+func TestOperator_saysWhatBlocksTheElection(t *testing.T) {
+	s := etcd(t)
+	cfg := config(t, s, "a")
+	stray := kvstore.Action{Put: true, Key: cfg.Layout.Election() + "77", Value: []byte(`{"who":"nobody","address":"127.0.0.1:1"}`)}
+	if _, err := cfg.Store.Txn(context.Background(), kvstore.Txn{Then: []kvstore.Action{stray}}); err != nil {
+		t.Fatal(err)
+	}
+	o := start(t, cfg)
+	until(t, "the stray key is named", func() bool { return findings(t, o)["ELECTION-BLOCKED"] == stray.Key })
+	if address, _ := o.Leader(); address != "" || o.Ready() {
+		t.Errorf("a stray key was taken for a leader at %q, ready %v", address, o.Ready())
+	}
+	if _, err := cfg.Store.Txn(context.Background(), kvstore.Txn{Then: []kvstore.Action{{Delete: true, Key: stray.Key}}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the replica serves", o.Ready)
+}
+
+func TestOperator_aLeaderThatLostTheStoreIsNotItsOwnLeader(t *testing.T) {
+	s := mortalEtcd(t)
+	o := start(t, config(t, s, "a"))
+	until(t, "the replica serves", o.Ready)
+	s.Close()
+	until(t, "the store's silence is a finding", func() bool { return findings(t, o)["STORE-AWAY"] != "" })
+	if address, self := o.Leader(); address != "" || self || o.Ready() {
+		t.Errorf("leader %q, self %v, ready %v", address, self, o.Ready())
+	}
+}
+
+// I7: what a reader saw of a store that is no more is not resumed.
+func TestOperator_watchDoesNotResumeAnotherLineage(t *testing.T) {
+	s := etcd(t)
+	o := start(t, config(t, s, "a"))
+	until(t, "the replica serves", o.Ready)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if first, err := o.Watch(ctx, nil); err != nil || (<-first).Kind != allocator.WatchReset {
+		t.Fatalf("the first watch: %v", err)
+	}
+	for _, after := range []allocator.Position{
+		{Nonce: "of another store", Counter: 1 << 40, Revision: 1 << 40},
+		{Nonce: "of another store", Counter: 1 << 40, Revision: 3},
+	} {
+		w, err := o.Watch(ctx, &after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case ev := <-w:
+			if ev.Kind != allocator.WatchReset {
+				t.Errorf("after %+v the watch began with %v", after, ev.Kind)
+			}
+		case <-ctx.Done():
+			t.Fatalf("after %+v nothing came", after)
+		}
 	}
 }

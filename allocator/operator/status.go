@@ -59,7 +59,7 @@ func (o *Operator) publish() {
 	s := &snapshot{
 		at: time.Now(), listed: o.isListed, serving: o.core.Serving(), numbers: o.core.Numbers(),
 		sweep: o.core.SweepState(), sweptAge: -1, stats: o.core.Stats(), position: o.core.Position(),
-		waiting: o.core.Waiting(), addresses: len(o.core.Addresses()), malformed: maps.Clone(o.malformed),
+		waiting: o.core.Waiting(), addresses: o.core.AddressCount(), malformed: maps.Clone(o.malformed),
 		wentBack: o.wentBack, blockers: o.core.Blockers(), recovery: o.core.Recovery(), conflicts: o.core.Conflicts(),
 		commit: commitState{transactions: cs.Transactions, ops: cs.Ops, barriers: cs.Barriers, splits: cs.Splits,
 			overtaken: cs.Overtaken, stale: cs.StaleWritesRejected, unknown: cs.Unknown, queued: o.commit.Queued(),
@@ -185,8 +185,12 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 		}
 		add(warning, "REUSE-BLOCKED", b.Node, fmt.Sprintf("freed numbers wait for this node: it has acknowledged revision %d", b.Acked), action)
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.malformed)) {
+	shown, vital := o.malformedKeys(s.malformed)
+	for _, key := range shown {
 		add(warning, "MALFORMED-KEY", key, s.malformed[key], "find out who wrote it; signet skips it until it is repaired or deleted")
+	}
+	if rest := len(s.malformed) - len(shown) - len(vital); rest > 0 {
+		add(warning, "MALFORMED-KEY", "store", fmt.Sprintf("%d more keys are malformed", rest), "list them all with: signet check")
 	}
 	if e.OtherTTL > 0 {
 		add(warning, "ELECTION-TTL-DIFFERS", o.cfg.Replica, fmt.Sprintf("%d candidates have another election TTL than this one", e.OtherTTL),
@@ -199,6 +203,10 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 		}
 		add(sev, "NUMBERS-SHORT", o.Space().ClusterName, fmt.Sprintf("%d of %d numbers are in use or in quarantine", used, s.numbers.Capacity),
 			"exclude label keys that differ from pod to pod; see which with: signet identity list")
+	}
+	if e.Age > o.cfg.Core.ElectionTTL {
+		add(bad, "STORE-AWAY", "store", fmt.Sprintf("etcd has not answered the election for %s; nothing can be allocated or freed", e.Age.Round(time.Second)),
+			"check etcd and the network to it; operators go on by themselves")
 	}
 	if m.Age() > watchSilence {
 		add(bad, "WATCH-SILENT", "watch", fmt.Sprintf("the store has said nothing for %s", m.Age().Round(time.Second)), "check etcd and the network to it")
@@ -217,7 +225,14 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 	if s.sweep.Overdue > max(minOverdue, 10*o.cfg.Core.SweepInterval) {
 		add(bad, "SWEEP-STUCK", "sweep", fmt.Sprintf("something has been due for %s and is not collected", s.sweep.Overdue), "see why with: signet gc plan")
 	}
-	if e.Leader.Who == "" {
+	for _, key := range vital {
+		add(bad, "RECORD-MALFORMED", key, s.malformed[key]+"; no operator can begin a term, or count served time, while it stands",
+			"put its value back; if that is lost, delete the key, and a recovery window puts things right")
+	}
+	switch {
+	case e.Stray != "":
+		add(bad, "ELECTION-BLOCKED", e.Stray, "no candidate put this key: it has no lease, and nobody can lead while it is the oldest", "delete it: etcdctl del "+e.Stray)
+	case e.Leader.Who == "":
 		add(bad, "NO-LEADER", o.Space().ClusterName, "no operator leads; nothing can be allocated", "check that an operator runs and reaches etcd")
 	}
 	for _, k := range s.conflicts {
@@ -233,4 +248,22 @@ func (o *Operator) findings(s *snapshot, m kvstore.MirrorStatus, e kvstore.Elect
 			"nothing: it is listed anew, and a recovery window opens")
 	}
 	return out
+}
+
+// maxMalformed bounds the malformed keys that status names one by one.
+const maxMalformed = 20
+
+// malformedKeys lists the malformed keys to name, and apart from them those of
+// the records that a term stands on.
+func (o *Operator) malformedKeys(malformed map[string]string) (shown, vital []string) {
+	for _, key := range slices.Sorted(maps.Keys(malformed)) {
+		k, err := o.cfg.Layout.Parse(key)
+		switch {
+		case err == nil && slices.Contains([]allocator.Key{allocator.LineageKey(), allocator.ClusterKey(), allocator.RecoveryKey()}, k):
+			vital = append(vital, key)
+		case len(shown) < maxMalformed:
+			shown = append(shown, key)
+		}
+	}
+	return shown, vital
 }

@@ -99,7 +99,7 @@ func (s *Server) route(ctx context.Context) (context.Context, *grpc.ClientConn, 
 	}
 	c := CallerFrom(ctx)
 	if c.Forwarded {
-		return nil, nil, unavailable(reasonForwardLoop, "another replica took this one for the leader, which it is not; try again")
+		return nil, nil, unavailable(reasonForwardLoop, "no replica leads at the moment: the last known leader says that it does not; see signet status")
 	}
 	if address == "" {
 		return nil, nil, unavailable(reasonNoLeader, "no leader is known at the moment; try again")

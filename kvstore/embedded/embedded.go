@@ -24,6 +24,12 @@ import (
 // LogName is the file in the data folder that etcd's own log goes to.
 const LogName = "etcd.log"
 
+// What a member is called, and its cluster's token, when nobody says.
+const (
+	defaultName  = "signet"
+	clusterToken = "signet"
+)
+
 // Config says how to run the member.
 type Config struct {
 	// DataDir is made if it is not there. One process at a time uses it.
@@ -154,7 +160,7 @@ func configure(cfg Config, single bool) (*embed.Config, error) {
 		return nil, err
 	}
 	if cfg.Name == "" {
-		cfg.Name = "signet"
+		cfg.Name = defaultName
 	}
 	if cfg.LogLevel == "" {
 		cfg.LogLevel = "warn"
@@ -168,7 +174,7 @@ func configure(cfg Config, single bool) (*embed.Config, error) {
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.InitialCluster = cfg.InitialCluster
-	c.InitialClusterToken = "signet"
+	c.InitialClusterToken = clusterToken
 	c.LogLevel = cfg.LogLevel
 	c.LogOutputs = []string{filepath.Join(cfg.DataDir, LogName)}
 	c.AutoCompactionMode = embed.CompactorModePeriodic
