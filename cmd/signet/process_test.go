@@ -180,6 +180,17 @@ func startDev(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// startBeside runs the agent that dev --no-agent says fits beside it: beside NAME.
+func startBeside(ts *testscript.TestScript, _ bool, args []string) {
+	var ready struct {
+		DataDir      string   `json:"data_dir"`
+		AgentCommand []string `json:"agent_command"`
+	}
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("dev.json")), &ready))
+	ts.Setenv("SIGNET_AGENT_SOCKET", filepath.Join(ready.DataDir, "agent.sock"))
+	launch(ts, args[0], ready.AgentCommand[1:]...)
+}
+
 // startEtcd starts an etcd in this process: etcd.
 func startEtcd(ts *testscript.TestScript, _ bool, _ []string) {
 	first := portRange(ts)
@@ -338,7 +349,7 @@ func jsonField(ts *testscript.TestScript, neg bool, args []string) {
 
 // megabyteOfLabels allocates a label set of 1 MiB and expects a refusal.
 func megabyteOfLabels(ts *testscript.TestScript, _ bool, _ []string) {
-	args := []string{"1", "identity", "allocate"}
+	args := []string{"2", "identity", "allocate"}
 	for i := range 11 {
 		args = append(args, fmt.Sprintf("k8s:key-%d=%s", i, strings.Repeat("x", 100_000)))
 	}

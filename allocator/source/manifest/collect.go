@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type workload struct {
 	labels         map[string]string
 	serviceAccount string
 	ports          []Port
+	podIPs         []netip.Addr // of a Pod that runs
 	replicas       int
 	ordinal        int    // number of the first pod of a StatefulSet
 	indexed        bool   // an indexed Job
@@ -174,7 +176,7 @@ func (w workload) pod(i int) Pod {
 	}
 	switch w.kind {
 	case "Pod":
-		p.Name = w.name
+		p.Name, p.PodIPs = w.name, w.podIPs
 	case "Deployment":
 		p.Labels["pod-template-hash"] = w.revision
 	case "DaemonSet":

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"strings"
+	"net/netip"
 )
 
 const (
@@ -67,6 +67,9 @@ type Pod struct {
 	// Labels are the pod's own, with those that its controller adds.
 	Labels map[string]string
 	Ports  []Port
+	// PodIPs are the addresses that a Pod's status says it has; none for pods
+	// that a controller will make.
+	PodIPs []netip.Addr
 	Origin Origin
 }
 
@@ -80,11 +83,24 @@ type Skip struct {
 
 // String is the sentence for people.
 func (s Skip) String() string {
-	name := s.Name
-	if s.Namespace != "" {
+	return fmt.Sprintf("%s: %s skipped: %s", s.Origin, s.Object(), s.Reason)
+}
+
+// Object names what was skipped, also when it has no kind or no name.
+func (s Skip) Object() string {
+	kind, name := s.Kind, s.Name
+	if kind == "" {
+		kind = "object"
+	}
+	switch {
+	case name == "" && s.Namespace != "":
+		return kind + " without a name, in namespace " + s.Namespace
+	case name == "":
+		return kind + " without a name"
+	case s.Namespace != "":
 		name = s.Namespace + "/" + name
 	}
-	return fmt.Sprintf("%s: %s skipped: %s", s.Origin, strings.TrimSpace(s.Kind+" "+name), s.Reason)
+	return kind + " " + name
 }
 
 // Result is what all files together describe.

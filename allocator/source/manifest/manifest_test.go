@@ -134,8 +134,8 @@ func TestSkipped(t *testing.T) {
 		{"skipped.yaml, document 4: Deployment shop/numbers skipped: ", "wrong type"},
 		{"skipped.yaml, document 5: Job shop/other skipped: ", `group "batch.volcano.sh"`},
 		{"skipped.yaml, document 6: CronJob shop/paused skipped: ", "suspended"},
-		{"skipped.yaml, document 7: Pod shop/ skipped: ", "no name"},
-		{"skipped.yaml, document 8:  skipped: ", "no kind"},
+		{"skipped.yaml, document 7: Pod without a name, in namespace shop skipped: ", "no name"},
+		{"skipped.yaml, document 8: object without a name skipped: ", "no kind"},
 		{"skipped.yaml, document 9: Pod shop/badport skipped: ", "port 70000"},
 		{"skipped.yaml, document 10: CronJob shop/hollow skipped: ", "jobTemplate"},
 	}
@@ -381,4 +381,50 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What the API server says of a running pod: its addresses, each once. A pod
+// that has ended has none any more.
+func TestPodStatus(t *testing.T) {
+	pod := func(status string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {app: x}}\nstatus: " + status + "\n"
+	}
+	for status, want := range map[string]string{
+		"{}": "[]",
+		"{phase: Running, podIP: 10.0.0.7, podIPs: [{ip: 10.0.0.7}, {ip: '2001:db8::7'}]}": "[10.0.0.7 2001:db8::7]",
+		"{phase: Pending}":                    "[]",
+		"{podIP: '::ffff:10.0.0.7'}":          "[10.0.0.7]",
+		"{phase: Succeeded, podIP: 10.0.0.7}": "it has ended (phase Succeeded) and keeps no address",
+		"{phase: Failed}":                     "it has ended (phase Failed) and keeps no address",
+		"{podIP: here}":                       `its status names "here" as an address, and it is none`,
+		"{podIP: [1]}":                        "field podIP has the wrong type: array instead of string; put the value in quotes",
+	} {
+		r := parseString(t, pod(status))
+		have := ""
+		if len(r.Pods) == 1 {
+			have = fmt.Sprint(r.Pods[0].PodIPs)
+		} else if len(r.Skipped) == 1 {
+			have = r.Skipped[0].Reason
+		}
+		if have != want {
+			t.Errorf("%s: %s, want %s", status, have, want)
+		}
+	}
+}
+
+func TestSkipNamesItsObject(t *testing.T) {
+	for _, tt := range []struct {
+		skip Skip
+		want string
+	}{
+		{Skip{Kind: "Pod", Namespace: "a", Name: "b"}, "Pod a/b"},
+		{Skip{Kind: "Node", Name: "b"}, "Node b"},
+		{Skip{Kind: "Pod", Namespace: "a"}, "Pod without a name, in namespace a"},
+		{Skip{}, "object without a name"},
+		{Skip{Name: "b"}, "object b"},
+	} {
+		if have := tt.skip.Object(); have != tt.want {
+			t.Errorf("%q, want %q", have, tt.want)
+		}
+	}
 }

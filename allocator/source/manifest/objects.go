@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,7 +24,37 @@ type header struct {
 type object struct {
 	Metadata metadata
 	Spec     json.RawMessage
+	Status   json.RawMessage
 	Items    []json.RawMessage
+}
+
+// podStatus is what is read of a Pod's status.
+type podStatus struct {
+	Phase  string
+	PodIP  string
+	PodIPs []struct{ IP string }
+}
+
+// addresses are the pod's own; the string says why they cannot be used.
+func (s podStatus) addresses() ([]netip.Addr, string) {
+	texts := []string{s.PodIP}
+	for _, p := range s.PodIPs {
+		texts = append(texts, p.IP)
+	}
+	var out []netip.Addr
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Sprintf("its status names %q as an address, and it is none", text)
+		}
+		if a = a.Unmap(); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out, ""
 }
 
 type metadata struct {
@@ -140,7 +171,18 @@ func bare(o object) (workload, string) {
 	if err := decodeSpec(o.Spec, &spec); err != nil {
 		return workload{}, decodeReason(err)
 	}
+	var status podStatus
+	if err := decodeSpec(o.Status, &status); err != nil {
+		return workload{}, decodeReason(err)
+	}
+	if status.Phase == "Succeeded" || status.Phase == "Failed" {
+		return workload{}, "it has ended (phase " + status.Phase + ") and keeps no address"
+	}
 	w := workload{labels: o.Metadata.Labels, replicas: 1}
+	reason := ""
+	if w.podIPs, reason = status.addresses(); reason != "" {
+		return workload{}, reason
+	}
 	return w, w.fill(spec)
 }
 

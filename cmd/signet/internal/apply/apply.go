@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/signet-identity/signet/allocator/labels"
 	"github.com/signet-identity/signet/allocator/source/manifest"
@@ -53,10 +55,28 @@ type Summary struct {
 	Skipped      []Refusal `json:"skipped"`
 	// Stripped names pods that carried labels which only the system may set.
 	Stripped []Refusal `json:"stripped"`
-	Millis   int64     `json:"took_ms"`
+	// Notes names pods that got other addresses than their status says.
+	Notes  []Refusal `json:"notes"`
+	Millis int64     `json:"took_ms"`
 }
 
-// Read reads files; "-" is standard input.
+// NothingError says that files hold no workload.
+type NothingError struct {
+	Files   []string
+	Summary Summary // with what was skipped
+}
+
+// Error names the files and the first thing that was skipped.
+func (e *NothingError) Error() string {
+	s := "nothing to apply in " + strings.Join(e.Files, ", ")
+	if n := len(e.Summary.Skipped); n > 0 {
+		s += fmt.Sprintf("; skipped: %d, the first: %s: %s", n, e.Summary.Skipped[0].Object, e.Summary.Skipped[0].Reason)
+	}
+	return s
+}
+
+// Read reads files; "-" is standard input. Without any workload in them the
+// error is a *NothingError.
 func Read(stdin io.Reader, names ...string) (manifest.Result, error) {
 	files := make([]manifest.File, 0, len(names))
 	for _, name := range names {
@@ -66,7 +86,27 @@ func Read(stdin io.Reader, names ...string) (manifest.Result, error) {
 		}
 		files = append(files, f)
 	}
-	return manifest.ParseFiles(files...)
+	r, err := manifest.ParseFiles(files...)
+	if err == nil && r.Workloads == 0 {
+		err = &NothingError{Files: fileNames(files), Summary: newSummary(r)}
+	}
+	return r, err
+}
+
+func fileNames(files []manifest.File) []string {
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
+	}
+	return names
+}
+
+func newSummary(r manifest.Result) Summary {
+	s := Summary{Workloads: r.Workloads, Refused: []Refusal{}, Skipped: []Refusal{}, Stripped: []Refusal{}, Notes: []Refusal{}}
+	for _, skip := range r.Skipped {
+		s.Skipped = append(s.Skipped, Refusal{Object: skip.Object(), Reason: fmt.Sprintf("%s (%s)", skip.Reason, skip.Origin)})
+	}
+	return s
 }
 
 func readFile(stdin io.Reader, name string) (manifest.File, error) {
@@ -91,11 +131,7 @@ func readFile(stdin io.Reader, name string) (manifest.File, error) {
 // agent itself. progress is called, one call at a time, after each endpoint.
 func Workloads(ctx context.Context, a Agent, r manifest.Result, cluster string, progress func(done, all int)) (Summary, error) {
 	began := time.Now()
-	w := &work{agent: a, sum: Summary{Workloads: r.Workloads, Refused: []Refusal{}, Skipped: []Refusal{}, Stripped: []Refusal{}},
-		known: map[string]bool{}, sets: map[string]bool{}, fresh: map[string]bool{}}
-	for _, s := range r.Skipped {
-		w.sum.Skipped = append(w.sum.Skipped, Refusal{Object: objectOf(s), Reason: fmt.Sprintf("%s (%s)", s.Reason, s.Origin)})
-	}
+	w := &work{agent: a, sum: newSummary(r), known: map[string]bool{}, sets: map[string]bool{}, fresh: map[string]bool{}}
 	before, err := a.List(ctx)
 	if err != nil {
 		return w.sum, err
@@ -115,14 +151,6 @@ func Workloads(ctx context.Context, a Agent, r manifest.Result, cluster string, 
 	}
 	err = g.Wait()
 	return w.finish(began), err
-}
-
-func objectOf(s manifest.Skip) string {
-	name := s.Name
-	if s.Namespace != "" {
-		name = s.Namespace + "/" + name
-	}
-	return strings.TrimSpace(s.Kind + " " + name)
 }
 
 // work is one run of Workloads.
@@ -162,6 +190,9 @@ func (w *work) derive(r manifest.Result, cluster string) []*signetv1.Endpoint {
 func endpoint(p manifest.Pod, set labels.Set) *signetv1.Endpoint {
 	e := &signetv1.Endpoint{Id: p.Namespace + "/" + p.Name, Labels: set.Strings(),
 		K8SNamespace: p.Namespace, K8SPodName: p.Name, K8SServiceAccount: p.ServiceAccount}
+	for _, a := range p.PodIPs {
+		e.Addresses = append(e.Addresses, a.String())
+	}
 	for _, port := range p.Ports {
 		if port.Name != "" {
 			e.NamedPorts = append(e.NamedPorts, &signetv1.NamedPort{Name: port.Name, Port: uint32(port.Number), Protocol: port.Protocol})
@@ -173,9 +204,12 @@ func endpoint(p manifest.Pod, set labels.Set) *signetv1.Endpoint {
 func (w *work) put(ctx context.Context, e *signetv1.Endpoint) {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	got, err := w.agent.Put(ctx, e)
+	got, note, err := w.putWithAddresses(ctx, e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if note != "" {
+		w.sum.Notes = append(w.sum.Notes, Refusal{Object: "pod " + e.GetId(), Reason: note})
+	}
 	if err != nil {
 		w.sum.Refused = append(w.sum.Refused, Refusal{Object: "pod " + e.GetId(), Reason: status.Convert(err).Message()})
 		return
@@ -186,6 +220,32 @@ func (w *work) put(ctx context.Context, e *signetv1.Endpoint) {
 	if got.GetCreated() && !w.known[set] {
 		w.fresh[set] = true
 	}
+}
+
+// putWithAddresses puts an endpoint with the addresses that its pod has, or
+// those of them that the agent takes; else the agent chooses one, and the note
+// says so.
+func (w *work) putWithAddresses(ctx context.Context, e *signetv1.Endpoint) (got *signetv1.Endpoint, note string, err error) {
+	got, err = w.agent.Put(ctx, e)
+	if len(e.GetAddresses()) == 0 || status.Code(err) != codes.InvalidArgument {
+		return got, "", err
+	}
+	var fewer [][]string
+	if len(e.GetAddresses()) > 1 {
+		for _, a := range e.GetAddresses() {
+			fewer = append(fewer, []string{a})
+		}
+	}
+	refusal := err
+	for _, addresses := range append(fewer, nil) {
+		other := proto.CloneOf(e)
+		other.Addresses = addresses
+		if got, err = w.agent.Put(ctx, other); err == nil {
+			return got, fmt.Sprintf("it has %s instead of %s: %s", strings.Join(got.GetAddresses(), ", "),
+				strings.Join(e.GetAddresses(), ", "), status.Convert(refusal).Message()), nil
+		}
+	}
+	return got, "", err
 }
 
 func (w *work) note(progress func(done, all int), all int) {
@@ -202,7 +262,9 @@ func (w *work) finish(began time.Time) Summary {
 	defer w.mu.Unlock()
 	w.sum.LabelSets, w.sum.NumbersNew = len(w.sets), len(w.fresh)
 	w.sum.NumbersKnown = len(w.sets) - len(w.fresh)
-	slices.SortFunc(w.sum.Refused, func(a, b Refusal) int { return strings.Compare(a.Object, b.Object) })
+	for _, list := range [][]Refusal{w.sum.Refused, w.sum.Notes} {
+		slices.SortFunc(list, func(a, b Refusal) int { return strings.Compare(a.Object, b.Object) })
+	}
 	w.sum.Millis = time.Since(began).Milliseconds()
 	return w.sum
 }

@@ -5,6 +5,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,6 +170,66 @@ metadata: {name: c}
 		if strings.Contains(l, "kube-system") {
 			t.Errorf("the stripped label was sent: %s", l)
 		}
+	}
+}
+
+// A pod that runs keeps its addresses where the node's range has them; a note
+// names the others.
+func TestPodsKeepTheirAddresses(t *testing.T) {
+	pod := func(name string, ips ...string) manifest.Pod {
+		p := manifest.Pod{Namespace: "a", Name: name, Labels: map[string]string{"app": name}}
+		for _, ip := range ips {
+			p.PodIPs = append(p.PodIPs, netip.MustParseAddr(ip))
+		}
+		return p
+	}
+	f := newFake()
+	f.refuse = func(e *signetv1.Endpoint) error {
+		for _, a := range e.GetAddresses() {
+			if !strings.HasPrefix(a, "10.244.") {
+				return status.Errorf(codes.InvalidArgument, "address %s lies outside", a)
+			}
+		}
+		if e.GetId() == "a/bad" {
+			return status.Error(codes.InvalidArgument, "no")
+		}
+		if e.GetId() == "a/taken" {
+			return status.Error(codes.AlreadyExists, "taken")
+		}
+		return nil
+	}
+	r := manifest.Result{Workloads: 6, Pods: []manifest.Pod{pod("in", "10.244.0.9"), pod("out", "10.9.0.9"), pod("both", "10.244.0.8", "2001:db8::8"),
+		pod("none"), pod("bad", "10.9.0.1"), pod("taken", "10.244.0.9")}}
+	sum, err := Workloads(t.Context(), f, r, "default", nil)
+	if err != nil || sum.Endpoints != 4 || len(sum.Refused) != 2 || len(sum.Notes) != 2 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	for id, want := range map[string]string{"a/in": "10.244.0.9", "a/out": "", "a/both": "10.244.0.8", "a/none": ""} {
+		if have := strings.Join(f.endpoints[id].GetAddresses(), ","); have != want {
+			t.Errorf("%s has %q, want %q", id, have, want)
+		}
+	}
+	for i, object := range []string{"pod a/both", "pod a/out"} {
+		if n := sum.Notes[i]; n.Object != object || !strings.Contains(n.Reason, "lies outside") {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+func TestNothingToApply(t *testing.T) {
+	_, err := Read(strings.NewReader("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n---\n{a: b}\n"), "-")
+	var nothing *NothingError
+	if !errors.As(err, &nothing) || len(nothing.Summary.Skipped) != 2 {
+		t.Fatalf("%v", err)
+	}
+	if want := "nothing to apply in standard input; skipped: 2, the first: Service shop/web: "; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s…", err, want)
+	}
+	if o := nothing.Summary.Skipped[1].Object; o != "object without a name" {
+		t.Errorf("%q", o)
+	}
+	if _, err := Read(strings.NewReader(""), "-"); err == nil || err.Error() != "nothing to apply in standard input" {
+		t.Errorf("%v", err)
 	}
 }
 

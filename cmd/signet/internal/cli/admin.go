@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/signet-identity/signet/allocator/client"
 	"github.com/signet-identity/signet/cmd/signet/internal/run"
 	"github.com/signet-identity/signet/cmd/signet/internal/view"
 	signetv1 "github.com/signet-identity/signet/proto/signet/v1"
@@ -39,8 +40,21 @@ func (a *app) nodeList() *cobra.Command {
 		}
 		out := view.NewList(nodes, view.NewNode)
 		slices.SortFunc(out.Items, func(a, b view.Node) int { return cmp.Compare(a.Name, b.Name) })
-		return s.print(out, func() view.Table { return view.NodeTable(out.Items...) })
+		return s.print(out, func() view.Table { return view.NodeTable(s.servedTime(ctx, conn, out.Items), out.Items...) })
 	})
+}
+
+// servedTime is the served time now, in seconds; 0 when no node is gone or
+// nobody tells.
+func (s *session) servedTime(ctx context.Context, conn *client.Client, nodes []view.Node) int64 {
+	if !slices.ContainsFunc(nodes, func(n view.Node) bool { return n.GoneSince != nil }) {
+		return 0
+	}
+	st, err := conn.Status(ctx)
+	if err != nil {
+		return 0
+	}
+	return s.ofLeader(ctx, st).GetSweep().GetServedS()
 }
 
 func (a *app) nodeForget() *cobra.Command {

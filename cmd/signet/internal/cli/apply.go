@@ -21,10 +21,12 @@ func (a *app) apply() *cobra.Command {
 		Long: `Make endpoints of this node of the workloads in files: Kubernetes manifests (Pod,
 Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, Namespace; many
 documents in a file, lists too), or a list of pod templates in JSON. Each pod gets
-an address of the node's range and the label set that Cilium would derive. What
-cannot be used is named and skipped.
+an address of the node's range and the label set that Cilium would derive. A Pod
+that runs keeps the addresses of its status where they lie in the node's range; a
+note names those that get another one. What cannot be used is named and skipped.
 
-It ends with code 3 when a pod was refused.`,
+It ends with code 3 when a pod was refused, and with 1 when the files hold nothing
+to apply.`,
 		Example: `  signet apply -f samples/workloads.json
   signet apply -f deploy.yaml -f namespaces.yaml
   kubectl get pods,namespaces -A -o yaml | signet apply -f -`}
@@ -42,6 +44,10 @@ It ends with code 3 when a pod was refused.`,
 // apply applies files and shows what became of them.
 func (s *session) apply(names []string, cluster string) error {
 	workloads, err := apply.Read(s.Stdin, names...)
+	var nothing *apply.NothingError
+	if errors.As(err, &nothing) {
+		err = errors.Join(s.print(nothing.Summary, func() view.Table { return summaryTable(nothing.Summary) }), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -108,6 +114,7 @@ func summaryTable(sum apply.Summary) view.Table {
 	t.Rows = append(t.Rows, named("refused", sum.Refused)...)
 	t.Rows = append(t.Rows, named("skipped", sum.Skipped)...)
 	t.Rows = append(t.Rows, named("stripped", sum.Stripped)...)
+	t.Rows = append(t.Rows, named("note", sum.Notes)...)
 	return t
 }
 

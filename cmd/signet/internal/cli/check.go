@@ -25,9 +25,14 @@ type checked struct {
 }
 
 func (k *checked) options(t *option.Table) {
+	k.where(t)
+	t.String(&k.snapshot, "snapshot", "", "a file", "judge a file that signet snapshot save or etcdctl snapshot save wrote, instead of a running etcd")
+}
+
+// where adds the options that say where the store is and whose it is.
+func (k *checked) where(t *option.Table) {
 	k.etcd.Add(t)
 	k.cluster.AddName(t)
-	t.String(&k.snapshot, "snapshot", "", "a file", "judge a file that etcdctl snapshot save wrote, instead of a running etcd")
 	t.Default("etcd-endpoints", "")
 	t.Default("cluster-name", "")
 	t.Default("wait-timeout", "10s")

@@ -57,7 +57,7 @@ Exit codes: 0 fine, 1 error, 2 wrong usage, 3 findings or degraded, 4 not found,
   # then, in another terminal
   signet identity allocate k8s:app=web k8s:io.kubernetes.pod.namespace=shop
   signet status`,
-		SilenceUsage: true, SilenceErrors: true,
+		SilenceUsage: true, SilenceErrors: true, Version: env.Version,
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
@@ -67,7 +67,7 @@ Exit codes: 0 fine, 1 error, 2 wrong usage, 3 findings or degraded, 4 not found,
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
 	}
 	root.AddCommand(a.dev(), a.operator(), a.agent(), a.identity(), a.apply(), a.endpoint(), a.ipcache(),
-		a.status(), a.gc(), a.node(), a.check(), a.version(), a.docs())
+		a.status(), a.gc(), a.node(), a.check(), a.repair(), a.snapshot(), a.version(), a.docs())
 
 	a.group(root)
 	return root

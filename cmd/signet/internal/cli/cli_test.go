@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 	"github.com/signet-identity/signet/allocator/client"
 	"github.com/signet-identity/signet/allocator/identity"
 	"github.com/signet-identity/signet/allocator/labels"
+	"github.com/signet-identity/signet/allocator/server"
 	"github.com/signet-identity/signet/cmd/signet/internal/option"
 	"github.com/signet-identity/signet/cmd/signet/internal/run"
 	"github.com/signet-identity/signet/cmd/signet/internal/view"
@@ -74,6 +76,8 @@ func TestExitCodes(t *testing.T) {
 		"option":              {&option.Error{}, 2},
 		"options together":    {&run.ConfigError{}, 2},
 		"cluster":             {space, 2},
+		"plain text":          {fmt.Errorf("w: %w", &server.PlainTextError{}), 2},
+		"etcd in plain text":  {fmt.Errorf("w: %w", &kvstore.EndpointError{}), 2},
 		"socket missing":      {&run.AgentSocketError{Err: fs.ErrNotExist}, 5},
 		"socket refused":      {&run.AgentSocketError{Err: syscall.ECONNREFUSED}, 5},
 		"socket not for us":   {&run.AgentSocketError{Err: fs.ErrPermission}, 1},
@@ -96,6 +100,10 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{errors.Join(errors.New("a"), errors.New("b")), "signet: a; b\n"},
 		{status.Error(codes.Internal, "it broke"), "signet: it broke\n"},
 		{usage(&cobra.Command{Use: "signet"}, "no"), "signet: no; see signet --help\n"},
+		{&client.Error{Code: codes.Unavailable, Message: "error reading server preface: EOF"},
+			"signet: error reading server preface: EOF; the server may want TLS: give --tls-ca, --tls-cert and --tls-key\n"},
+		{exit(ExitUnavailable, "w: %s", withTLSHint("tls: first record does not look like a TLS handshake")),
+			"signet: w: tls: first record does not look like a TLS handshake; the server may speak plain text: leave --tls-ca, --tls-cert and --tls-key out\n"},
 		{exit(ExitFindings, ""), ""},
 	} {
 		var b bytes.Buffer
@@ -160,6 +168,9 @@ func TestVersion(t *testing.T) {
 	if code != 0 || !strings.Contains(out, `"version": "v1.2.3"`) {
 		t.Errorf("%d %s", code, out)
 	}
+	if out, _, code := command("--version"); code != 0 || out != "signet version v1.2.3\n" {
+		t.Errorf("%d %s", code, out)
+	}
 	if out, _, _ := command("version"); !strings.Contains(out, "v1.2.3") {
 		t.Error(out)
 	}
@@ -218,6 +229,7 @@ func TestJudge(t *testing.T) {
 		"a warning":        {look{Status: view.Status{Operator: ready, Findings: finding("warning")}}, stateDegraded, 3},
 		"no agent":         {look{Status: view.Status{Operator: ready}, agentExpected: true}, stateDegraded, 3},
 		"agent not ready":  {look{Status: view.Status{Operator: ready, Agent: &view.Agent{}}, agentExpected: true}, stateDegraded, 3},
+		"ready, an error":  {look{Status: view.Status{Operator: ready, Findings: finding("error")}}, stateDegraded, 3},
 		"agent ready":      {look{Status: view.Status{Operator: ready, Agent: &view.Agent{Ready: true}}, agentExpected: true}, stateOK, 0},
 		"not ready":        {look{Status: view.Status{Operator: &view.Operator{}}}, stateDegraded, 3},
 		"nobody answers":   {look{Status: view.Status{Findings: finding("error")}}, stateUnavailable, 5},
@@ -227,8 +239,119 @@ func TestJudge(t *testing.T) {
 		if tt.l.State != tt.want {
 			t.Errorf("%s: %s, want %s", name, tt.l.State, tt.want)
 		}
+		// Who waited until all is ready is not held up by a warning.
+		if waited := tt.l.verdict(true, time.Second); (waited == nil) != (tt.l.ready() && tt.l.worst() != "error") {
+			t.Errorf("%s: after --wait: %v", name, waited)
+		}
 		if err := tt.l.verdict(false, time.Second); (err == nil) != (tt.code == 0) || err != nil && codeOf(err) != tt.code {
 			t.Errorf("%s: %v, want code %d", name, err, tt.code)
+		}
+	}
+}
+
+// What cannot be is refused before anybody is asked, with the code of wrong usage.
+func TestWrongArgumentsAreUsage(t *testing.T) {
+	for line, part := range map[string]string{
+		"identity get 99999999999":                     "it does not fit 32 bits",
+		"identity get 0":                               "number 0 is no identity",
+		"identity get app=web":                         "it names no source",
+		"identity release k8s:a=b any:a=c":             "its key is also that of",
+		"identity explain 4294967296":                  "it does not fit 32 bits",
+		"identity allocate k8s:a=b any:a=c":            "its key is also that of",
+		"identity list -l app=(":                       "selector",
+		"identity watch -l app=(":                      "selector",
+		"endpoint list -l app=(":                       "selector",
+		"endpoint put a app=web":                       "it names no source",
+		"identity get":                                 "signet: identity get: a number or labels are missing; see signet identity get --help",
+		"agent --pod-prefix 10.0.0.0/8 --pod-prefix x": "no address range",
+	} {
+		if _, errs, code := command(strings.Fields(line)...); code != ExitUsage || !strings.Contains(errs, part) || strings.Contains(errs, "signet: signet") {
+			t.Errorf("%s: code %d, %s", line, code, errs)
+		}
+	}
+}
+
+// People are told once that a watch is current, and again after a new snapshot.
+func TestWatchTellsCurrentOnce(t *testing.T) {
+	var b bytes.Buffer
+	s := &session{app: &app{Env{Stdout: &b}}}
+	s.opts.output = view.FormatTable
+	show := s.eventLines()
+	for _, e := range []string{"reset", "current", "current", "upsert", "current", "reset", "current"} {
+		event := view.Event{Event: e}
+		if e == "upsert" {
+			event.Identity = &view.Identity{Number: 7, Labels: []string{"k8s:a=b"}}
+		}
+		if err := show(event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var have []string
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		have = append(have, strings.Fields(line)[0])
+	}
+	if want := []string{"reset", "current", "upsert", "reset", "current"}; !slices.Equal(have, want) {
+		t.Errorf("%q, want %q", have, want)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	if have := commandLine([]string{"a", "b c", "d'e", ""}); have != `a 'b c' 'd'\''e' ''` {
+		t.Error(have)
+	}
+}
+
+// A client waits longer than it takes until another operator leads.
+func TestClientsOutlastAFailover(t *testing.T) {
+	o := &clientOptions{}
+	o.Options()
+	operator := &run.Operator{}
+	operator.Options()
+	if o.timeout <= operator.Graces.Election {
+		t.Errorf("--timeout %s, --election-ttl %s", o.timeout, operator.Graces.Election)
+	}
+}
+
+// Every code of a finding in status stands in the table of docs/operations.md,
+// and that table names no other.
+func TestFindingsAreDocumented(t *testing.T) {
+	const top = "../../../../"
+	page, err := os.ReadFile(top + "docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z-]+)` \\|").FindAllSubmatch(page, -1) {
+		documented[string(m[1])] = true
+	}
+	code := regexp.MustCompile(`"([A-Z]+(?:-[A-Z]+)+|RECOVERY)"`)
+	used := map[string]bool{}
+	for _, dir := range []string{"allocator/operator", "allocator/agent", "cmd/signet/internal/cli"} {
+		files, err := filepath.Glob(top + dir + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, m := range code.FindAllSubmatch(text, -1) {
+				used[string(m[1])] = true
+			}
+		}
+	}
+	for c := range used {
+		if !documented[c] {
+			t.Errorf("docs/operations.md does not explain the finding %s", c)
+		}
+	}
+	for c := range documented {
+		if !used[c] {
+			t.Errorf("docs/operations.md explains %s, and nothing says it", c)
 		}
 	}
 }

@@ -34,19 +34,23 @@ type clientOptions struct {
 // devSocket is where signet dev has its agent's socket by default.
 const devSocket = "./signet-data/agent.sock"
 
+// defaultTimeout outlasts a failover: a leader that vanished is replaced after
+// the election TTL, 15 seconds by default.
+const defaultTimeout = 30 * time.Second
+
 // Options are the options.
 func (o *clientOptions) Options() *option.Table {
 	t := &option.Table{}
 	addOutput(t, &o.output)
 	t.Strings(&o.servers, "server", "127.0.0.1:7472", "host:port or unix:///path", "operators to talk to; one is enough, others are tried when it is away").NotInFile()
 	t.String(&o.agentSocket, "agent-socket", "", "a path", "socket of the node's agent; empty: "+devSocket+" if it is there, else "+agent.DefaultSocket).NotInFile()
-	t.Duration(&o.timeout, "timeout", client.DefaultTimeout, time.Millisecond, time.Hour, "how long to wait for an answer")
+	t.Duration(&o.timeout, "timeout", defaultTimeout, time.Millisecond, time.Hour, "how long to wait for an answer; a new leader is there after --election-ttl of the operators (15s) at most")
 	o.tls.Add(t)
 	return t
 }
 
 func addOutput(t *option.Table, p *string) {
-	t.Choice(p, "output", view.FormatTable, "form of the output", view.FormatTable, view.FormatJSON, view.FormatYAML).Short("o").NotInFile()
+	t.Choice(p, "output", view.FormatTable, "form of the output; wide is a table with whole label sets", view.FormatTable, view.FormatWide, view.FormatJSON, view.FormatYAML).Short("o").NotInFile()
 }
 
 // session is one run of a client command.

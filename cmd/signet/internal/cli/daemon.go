@@ -42,14 +42,18 @@ func (a *app) agent() *cobra.Command {
 		Short: "Run the agent of this node",
 		Long: `Run the agent of this node: it gives the node's endpoints their numbers, keeps the
 address map in the kernel right, and speaks for the node. Stopping it keeps maps,
-references and endpoints; signet agent leave gives them up.
+references and endpoints, and as long as the operators' --node-grace (15 minutes; 10
+seconds in signet dev) lasts, everything goes on when it comes back; signet agent
+leave gives them up.
 
 Each option can also stand in the environment and in a YAML file; a flag counts
 before the environment, the environment before the file.`,
 		Example: `  signet agent --etcd-endpoints http://127.0.0.1:2379 --server 127.0.0.1:7472 --node-name worker-1
 
-  # beside signet dev --no-agent
-  signet agent --etcd-endpoints http://127.0.0.1:7470 --state-dir ./signet-data/agent --socket ./signet-data/agent.sock --presence-ttl 5s`,
+  # beside signet dev --no-agent, which prints this command with its own paths
+  signet agent --etcd-endpoints http://127.0.0.1:7470 --server 127.0.0.1:7472 --node-name dev \
+    --state-dir ./signet-data/agent --socket ./signet-data/agent.sock \
+    --pin-path /sys/fs/bpf/signet-dev-7470 --presence-ttl 5s`,
 		Args: arguments(0, 0, "")}
 	a.daemon(c, n.Options(), &n.Logs, "/etc/signet/agent.yaml", n.Run)
 	c.AddCommand(a.leave())

@@ -22,8 +22,10 @@ func (a *app) dev() *cobra.Command {
 	c := &cobra.Command{Use: "dev", GroupID: groupRun,
 		Short: "Run everything in one process: etcd, an operator and an agent",
 		Long: `Run everything in one process: an etcd on disk, an operator and this node's agent.
-Its times are short, so that one can watch things happen. It prints where
-everything is once it is ready; with -o json that is one object on one line.
+Its times are short, so that one can watch things happen: what a node holds is
+removed 10 seconds (--node-grace) after it was found gone. It prints where everything
+is once it is ready; with -o json that is one object on one line. With --no-agent it
+prints the command of an agent that fits.
 
 Ctrl-C stops it and keeps the data folder and the pinned maps; a second Ctrl-C
 ends it at once.`,
@@ -44,7 +46,7 @@ ends it at once.`,
 		defer context.AfterFunc(c.Context(), func() { fmt.Fprintln(a.Stderr, "signet: stopping; a second Ctrl-C ends it at once") })()
 		err := d.Run(c.Context(), newLogger(a.Stderr, d.Logs), func(r run.Ready) {
 			was = &r
-			if output == view.FormatTable {
+			if view.IsTable(output) {
 				a.printReady(r, d)
 				return
 			}
@@ -92,6 +94,10 @@ func (a *app) printReady(r run.Ready, d *run.Dev) {
 	for _, command := range a.suggestions(r) {
 		fmt.Fprintln(a.Stdout, "  "+command)
 	}
+	if len(r.AgentCommand) > 0 {
+		fmt.Fprintf(a.Stdout, "\nAn agent for it (what a node holds is removed %s after its agent vanished):\n  %s\n",
+			d.Graces.Presence+d.Graces.Node, commandLine(append([]string{a.Args[0]}, r.AgentCommand[1:]...)))
+	}
 	fmt.Fprintf(a.Stdout, "\nready in %d ms (etcd alone %d ms)\n", r.ReadyMS, r.EtcdMS)
 }
 
@@ -114,6 +120,17 @@ func (a *app) suggestions(r run.Ready) []string {
 		second,
 		program + " status" + strings.TrimRight(server+socket, " "),
 	}
+}
+
+// commandLine is a command as a shell takes it.
+func commandLine(args []string) string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		if out[i] = arg; arg == "" || strings.ContainsAny(arg, " \t'\"$&;|<>()*?[]#~`\\") {
+			out[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 func printKept(w io.Writer, r run.Ready) {

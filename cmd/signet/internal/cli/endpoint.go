@@ -30,9 +30,10 @@ are asked of the node's agent, at --agent-socket.`,
 func (a *app) endpointPut() *cobra.Command {
 	c := &cobra.Command{Use: "put ID LABEL...", Short: "Make or change an endpoint",
 		Long: `Make or change an endpoint. It returns once the endpoint has its number and its
-addresses are in the node's map and published.`,
+addresses are in the node's map and published. An address has to lie in one of the
+ranges of the agent's --pod-prefix (10.244.0.0/16 unless told otherwise).`,
 		Example: `  signet endpoint put shop/web-0 k8s:app=web k8s:io.kubernetes.pod.namespace=shop
-  signet endpoint put vm-7 vm:role=db --address 10.244.3.7 --address 2001:db8::7`,
+  signet endpoint put vm-7 vm:role=db --address 10.244.3.7`,
 		Args: arguments(1, -1, "an endpoint's id")}
 	addresses := c.Flags().StringSlice("address", nil, "address of the endpoint; repeat it for more; without one the agent takes a free one")
 	return a.client(c, func(s *session, args []string) error {
@@ -75,6 +76,9 @@ func (a *app) endpointList() *cobra.Command {
 		Example: `  signet endpoint list -l app=web -o json`, Args: arguments(0, 0, "")}
 	selector := c.Flags().StringP("selector", "l", "", "label selector")
 	return a.client(c, func(s *session, _ []string) error {
+		if err := checkSelector(*selector); err != nil {
+			return err
+		}
 		resp, err := agentCall(s, func(c *run.AgentClient) func(context.Context, *signetv1.ListEndpointsRequest, ...callOption) (*signetv1.ListEndpointsResponse, error) {
 			return c.ListEndpoints
 		}, &signetv1.ListEndpointsRequest{Selector: *selector})

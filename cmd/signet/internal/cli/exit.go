@@ -16,6 +16,7 @@ import (
 
 	"github.com/signet-identity/signet/allocator/client"
 	"github.com/signet-identity/signet/allocator/identity"
+	"github.com/signet-identity/signet/allocator/server"
 	"github.com/signet-identity/signet/cmd/signet/internal/option"
 	"github.com/signet-identity/signet/cmd/signet/internal/run"
 	"github.com/signet-identity/signet/kvstore"
@@ -46,7 +47,11 @@ func exit(code int, format string, args ...any) error {
 
 // usage is an error in how the command was called.
 func usage(c *cobra.Command, format string, args ...any) error {
-	return exit(ExitUsage, "%s: %s; see %s --help", c.CommandPath(), fmt.Sprintf(format, args...), c.CommandPath())
+	where := ""
+	if c.HasParent() { // report says signet already
+		where = strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") + ": "
+	}
+	return exit(ExitUsage, "%s%s; see %s --help", where, fmt.Sprintf(format, args...), c.CommandPath())
 }
 
 // report says on one line what went wrong, and returns the exit code.
@@ -63,9 +68,21 @@ func report(stderr io.Writer, err error) int {
 // messageOf is an error without the wrapping that gRPC puts around it.
 func messageOf(err error) string {
 	if st, ok := status.FromError(err); ok && st.Code() != codes.OK && errors.Unwrap(err) == nil {
-		return st.Message()
+		return withTLSHint(st.Message())
 	}
-	return err.Error()
+	return withTLSHint(err.Error())
+}
+
+// withTLSHint says what it means when only one side speaks TLS.
+func withTLSHint(message string) string {
+	switch {
+	case strings.Contains(message, "the server may "): // it is said already
+	case strings.Contains(message, "error reading server preface"):
+		return message + "; the server may want TLS: give --tls-ca, --tls-cert and --tls-key"
+	case strings.Contains(message, "first record does not look like a TLS handshake"):
+		return message + "; the server may speak plain text: leave --tls-ca, --tls-cert and --tls-key out"
+	}
+	return message
 }
 
 func oneLine(s string) string {
@@ -77,13 +94,15 @@ func codeOf(err error) int {
 	var setting *option.Error
 	var config *run.ConfigError
 	var space *identity.SpaceError
+	var plain *server.PlainTextError
+	var endpoint *kvstore.EndpointError
 	var late *kvstore.NotReadyError
 	var socket *run.AgentSocketError
 	var answered *client.Error
 	switch {
 	case errors.As(err, &own):
 		return own.code
-	case errors.As(err, &setting), errors.As(err, &config), errors.As(err, &space):
+	case errors.As(err, &setting), errors.As(err, &config), errors.As(err, &space), errors.As(err, &plain), errors.As(err, &endpoint):
 		return ExitUsage
 	case errors.As(err, &late):
 		return ExitUnavailable

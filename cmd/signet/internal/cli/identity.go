@@ -56,15 +56,28 @@ somebody holds it; the hold that is printed is the token of this reference.`,
 	})
 }
 
-// labelSet reads labels from arguments. None at all is wrong usage; a label
-// that cannot be is refused with *labels.Error.
+// labelSet reads labels from arguments. None at all, or one that cannot be, is
+// wrong usage.
 func labelSet(c *cobra.Command, args []string) (labels.Set, error) {
 	set, err := labels.ParseSet(args...)
-	var refused *labels.Error
-	if len(args) == 0 && errors.As(err, &refused) {
-		return set, usage(c, "%v", err)
+	if err == nil {
+		err = labels.CheckPublic(set)
 	}
-	return set, err
+	switch {
+	case err != nil && len(args) == 0:
+		return set, usage(c, "%v", err)
+	case err != nil:
+		return set, exit(ExitUsage, "%v", err)
+	}
+	return set, nil
+}
+
+// checkSelector refuses, before anybody is asked, what is no selector.
+func checkSelector(text string) error {
+	if _, err := labels.ParseSelector(text); err != nil {
+		return exit(ExitUsage, "%v", err)
+	}
+	return nil
 }
 
 func (a *app) release() *cobra.Command {
@@ -78,12 +91,16 @@ release takes nothing from somebody who allocated again.`,
 	holder := c.Flags().String("holder", defaultHolder(a.LookupEnv), "who gives it back: pin-<name>, or a node's name")
 	hold := c.Flags().Int64("hold", 0, "the hold to give back, as allocate printed it; 0: any, for pins only")
 	return a.client(c, func(s *session, args []string) error {
+		o, err := s.which(args)
+		if err != nil {
+			return err
+		}
 		conn, err := s.dial(*holder)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		set, err := s.named(conn, args)
+		set, err := s.named(conn, o)
 		if err != nil {
 			return err
 		}
@@ -104,12 +121,8 @@ release takes nothing from somebody who allocated again.`,
 	})
 }
 
-// named is the label set that the arguments spell, or that their number has.
-func (s *session) named(conn *client.Client, args []string) (labels.Set, error) {
-	o, err := s.which(args)
-	if err != nil {
-		return labels.Set{}, err
-	}
+// named is the label set that is asked for, or that the number has.
+func (s *session) named(conn *client.Client, o client.GetOptions) (labels.Set, error) {
 	if o.Number == nil {
 		return labels.ParseSet(o.Labels...)
 	}
@@ -128,13 +141,18 @@ func (s *session) which(args []string) (client.GetOptions, error) {
 		return client.GetOptions{}, usage(s.cmd, "a number or labels are missing")
 	}
 	if len(args) == 1 && !strings.ContainsAny(args[0], ":=") {
-		n, err := strconv.ParseUint(args[0], 10, 64)
-		if err != nil {
+		n, err := strconv.ParseUint(args[0], 10, 32)
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return client.GetOptions{}, exit(ExitUsage, "number %q: it does not fit 32 bits", args[0])
+		case err != nil:
 			return client.GetOptions{}, usage(s.cmd, "%q is neither a number (4242) nor a label (k8s:app=web)", args[0])
+		case n == 0:
+			return client.GetOptions{}, exit(ExitUsage, "number 0 is no identity; the first one is 1")
 		}
 		return client.GetOptions{Number: &n}, nil
 	}
-	set, err := labels.ParseSet(args...)
+	set, err := labelSet(s.cmd, args)
 	if err != nil {
 		return client.GetOptions{}, err
 	}
@@ -211,6 +229,9 @@ k in (a,b), k notin (a,b), k, !k, joined with commas; a key may carry its source
 	freed := c.Flags().Bool("freed", false, "also list freed numbers that are remembered")
 	reserved := c.Flags().Bool("reserved", false, "also list reserved numbers")
 	return a.client(c, func(s *session, _ []string) error {
+		if err := checkSelector(*selector); err != nil {
+			return err
+		}
 		conn, err := s.dial("")
 		if err != nil {
 			return err

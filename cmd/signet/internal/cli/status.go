@@ -29,10 +29,13 @@ func (a *app) status() *cobra.Command {
 one. The worst comes last.
 
 Exit codes: 0 all is well, 3 degraded (something is not ready, or there is a
-finding of severity warning or error), 5 no operator answers. With --wait it
-returns once operator and agent are ready, and with 5 when --timeout passes first.`,
+finding of severity warning or error), 5 no operator answers.
+
+With --wait it returns once operator and agent are ready: with 0, also when there
+are warnings; with 3 when there is a finding of severity error; with 5 when
+--timeout passes first.`,
 		Example: `  signet status
-  signet status --wait --timeout 30s && echo ready`,
+  signet status --wait --timeout 1m && echo ready`,
 		Args: arguments(0, 0, "")}
 	wait := c.Flags().Bool("wait", false, "wait until operator and agent are ready")
 	return a.client(c, func(s *session, _ []string) error {
@@ -83,6 +86,8 @@ func (l *look) verdict(waited bool, limit time.Duration) error {
 		return exit(ExitUnavailable, "not ready within %s; the status above says what is missing", limit)
 	case l.State == stateUnavailable:
 		return exit(ExitUnavailable, "%s", l.Findings[len(l.Findings)-1].Text)
+	case waited && l.worst() != "error":
+		return nil
 	case l.State == stateDegraded:
 		return exit(ExitFindings, "")
 	}
@@ -127,10 +132,18 @@ func (l *look) judge() string {
 	switch {
 	case l.Operator == nil:
 		return stateUnavailable
-	case !l.ready(), len(l.Findings) > 0 && l.Findings[len(l.Findings)-1].Severity != "info":
+	case !l.ready(), l.worst() == "warning", l.worst() == "error":
 		return stateDegraded
 	}
 	return stateOK
+}
+
+// worst is the severity of the worst finding; "" when there is none.
+func (l *look) worst() string {
+	if len(l.Findings) == 0 {
+		return ""
+	}
+	return l.Findings[len(l.Findings)-1].Severity
 }
 
 func (s *session) lookAtAgent(ctx context.Context) (*signetv1.AgentStatusResponse, error) {

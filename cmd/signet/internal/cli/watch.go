@@ -23,15 +23,18 @@ or current (everything up to here was shown).`,
 		Args: arguments(0, 0, "")}
 	selector := c.Flags().StringP("selector", "l", "", "label selector")
 	return a.client(c, func(s *session, _ []string) error {
+		if err := checkSelector(*selector); err != nil {
+			return err
+		}
 		conn, err := s.dial("")
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
 		show := s.showEvent
-		if s.opts.output == view.FormatTable {
+		if view.IsTable(s.opts.output) {
 			fmt.Fprintf(s.Stdout, watchLine, "EVENT", "NUMBER", "STATE", "HOLDERS", "LABELS")
-			show = s.showEventLine
+			show = s.eventLines()
 		}
 		for e, err := range conn.Watch(s.ctx, client.WatchOptions{Selector: *selector}) {
 			if err != nil && s.ctx.Err() != nil {
@@ -52,11 +55,25 @@ const watchLine = "%-8s %-9s %-11s %-7s %s\n"
 
 func (s *session) showEvent(e view.Event) error { return view.Line(s.Stdout, s.opts.output, e) }
 
-func (s *session) showEventLine(e view.Event) error {
-	if e.Identity == nil {
-		_, err := fmt.Fprintf(s.Stdout, "%-8s revision %d\n", e.Event, e.At.Revision)
+// eventLines shows events to people. That the view is current is told once
+// after each snapshot: it then stays so, also while others change what the
+// selector leaves out.
+func (s *session) eventLines() func(view.Event) error {
+	told := false
+	return func(e view.Event) error {
+		if e.Identity == nil {
+			if e.Event == "current" && told {
+				return nil
+			}
+			told = e.Event == "current"
+			_, err := fmt.Fprintf(s.Stdout, "%-8s revision %d\n", e.Event, e.At.Revision)
+			return err
+		}
+		labels := strings.Join(e.Labels, " ")
+		if s.opts.output != view.FormatWide {
+			labels = view.Short(labels)
+		}
+		_, err := fmt.Fprintf(s.Stdout, watchLine, e.Event, fmt.Sprint(e.Number), e.State, fmt.Sprint(len(e.Holders)), labels)
 		return err
 	}
-	_, err := fmt.Fprintf(s.Stdout, watchLine, e.Event, fmt.Sprint(e.Number), e.State, fmt.Sprint(len(e.Holders)), strings.Join(e.Labels, " "))
-	return err
 }

@@ -124,14 +124,18 @@ type tracked struct {
 func (v *tracked) Set(text string) error {
 	first := !v.o.changed
 	v.o.changed = true
-	if l, ok := v.Value.(*list); ok && !first {
-		return l.add(text)
+	take := v.Value.Set
+	if l, ok := v.Value.(adder); ok && !first {
+		take = l.add
 	}
-	if err := set(v.Value, text); err != nil {
+	if err := take(text); err != nil {
 		return fmt.Errorf("%w (legal: %s)", err, v.Legal())
 	}
 	return nil
 }
+
+// adder is a value that holds a list, and can have more added to it.
+type adder interface{ add(text string) error }
 
 func set(v Value, text string) error { return v.Set(text) }
 

@@ -208,6 +208,26 @@ func TestStringsAreReadBack(t *testing.T) {
 	}
 }
 
+// A flag that is repeated adds to every kind of list. The first use replaces
+// the default; a variable or a file does not count then.
+func TestRepeatedFlagsAdd(t *testing.T) {
+	s, _, err := resolve(t, []string{"--pod-prefix=10.1.0.0/16", "--pod-prefix=10.2.0.0/16,10.3.0.0/16", "--node-address=10.0.0.7", "--node-address=::1",
+		"--server=a:1", "--server=b:2"}, map[string]string{"SIGNET_POD_PREFIX": "10.9.0.0/16"}, "node-address: [10.9.9.9]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for have, want := range map[string]string{
+		Join(s.prefixes): "10.1.0.0/16,10.2.0.0/16,10.3.0.0/16", Join(s.addrs): "10.0.0.7,::1", strings.Join(s.servers, ","): "a:1,b:2",
+	} {
+		if have != want {
+			t.Errorf("%s, want %s", have, want)
+		}
+	}
+	if _, _, err := resolve(t, []string{"--pod-prefix=10.1.0.0/16", "--pod-prefix=x"}, nil, ""); err == nil || !strings.Contains(err.Error(), "legal: address ranges") {
+		t.Errorf("the second one is wrong: %v", err)
+	}
+}
+
 func TestTwoOptionsOfOneNamePanic(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -175,9 +175,14 @@ type prefixes struct{ p *[]netip.Prefix }
 
 func (v *prefixes) Type() string   { return "list" }
 func (v *prefixes) Legal() string  { return "address ranges such as 10.244.0.0/16 or 2001:db8::/64" }
-func (v *prefixes) String() string { return join(*v.p) }
+func (v *prefixes) String() string { return Join(*v.p) }
 func (v *prefixes) Set(s string) error {
-	out := []netip.Prefix{}
+	return v.append([]netip.Prefix{}, s)
+}
+
+func (v *prefixes) add(s string) error { return v.append(*v.p, s) }
+
+func (v *prefixes) append(out []netip.Prefix, s string) error {
 	for _, part := range split(s) {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
@@ -196,9 +201,14 @@ type addresses struct{ p *[]netip.Addr }
 
 func (v *addresses) Type() string   { return "list" }
 func (v *addresses) Legal() string  { return "addresses such as 10.0.0.7 or 2001:db8::7" }
-func (v *addresses) String() string { return join(*v.p) }
+func (v *addresses) String() string { return Join(*v.p) }
 func (v *addresses) Set(s string) error {
-	out := []netip.Addr{}
+	return v.append([]netip.Addr{}, s)
+}
+
+func (v *addresses) add(s string) error { return v.append(*v.p, s) }
+
+func (v *addresses) append(out []netip.Addr, s string) error {
 	for _, part := range split(s) {
 		a, err := netip.ParseAddr(part)
 		if err != nil {
@@ -210,7 +220,8 @@ func (v *addresses) Set(s string) error {
 	return nil
 }
 
-func join[T fmt.Stringer](items []T) string {
+// Join writes a list as its option takes it.
+func Join[T fmt.Stringer](items []T) string {
 	out := make([]string, len(items))
 	for i, item := range items {
 		out[i] = item.String()

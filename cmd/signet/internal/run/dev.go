@@ -20,6 +20,7 @@ import (
 	"github.com/signet-identity/signet/allocator/source/manifest"
 	"github.com/signet-identity/signet/cmd/signet/internal/apply"
 	"github.com/signet-identity/signet/cmd/signet/internal/option"
+	"github.com/signet-identity/signet/kvstore"
 	"github.com/signet-identity/signet/kvstore/embedded"
 	signetv1 "github.com/signet-identity/signet/proto/signet/v1"
 )
@@ -99,6 +100,25 @@ type Ready struct {
 	ReadyMS        int64          `json:"ready_ms"`
 	EtcdMS         int64          `json:"etcd_ms"`
 	Applied        *apply.Summary `json:"applied,omitempty"`
+	// AgentCommand starts the agent that dev mode was told to leave out.
+	AgentCommand []string `json:"agent_command,omitempty"`
+}
+
+// agentCommand is an agent that fits beside dev mode: on its node, with its
+// folders, pins and times.
+func (d *Dev) agentCommand(etcd string) []string {
+	out := []string{"signet", "agent", "--etcd-endpoints", etcd, "--server", d.address(portGRPC),
+		"--node-name", d.NodeName, "--node-address", "127.0.0.1", "--state-dir", d.stateDir(), "--socket", d.agentSocket(),
+		"--pin-path", d.pinPath(), "--metrics-listen", d.address(portAgentMetrics), "--presence-ttl", d.Graces.Presence.String()}
+	for _, given := range []struct{ name, value, def string }{
+		{"cluster-name", d.Cluster.Name, "default"}, {"base-prefix", d.Cluster.BasePrefix, kvstore.DefaultBase},
+		{"datapath", d.Datapath, "auto"}, {"pod-prefix", option.Join(d.Prefixes), agent.DefaultPrefix},
+	} {
+		if given.value != given.def {
+			out = append(out, "--"+given.name, given.value)
+		}
+	}
+	return out
 }
 
 // Run runs it until ctx ends. ready is called once everything serves.
@@ -141,8 +161,12 @@ func (d *Dev) start(ps *parts, ports *devPorts, r *Ready) error {
 	if err != nil {
 		return err
 	}
-	if err := d.awaitOperator(ps.ctx, replica, r); err != nil || d.NoAgent {
+	if err := d.awaitOperator(ps.ctx, replica, r); err != nil {
 		return err
+	}
+	if d.NoAgent {
+		r.AgentCommand = d.agentCommand(r.Etcd)
+		return nil
 	}
 	node, err := d.startAgent(ps, etcd, ports)
 	if err != nil {
@@ -161,6 +185,10 @@ func (d *Dev) address(port int) string {
 }
 
 func (d *Dev) agentSocket() string { return filepath.Join(d.DataDir, "agent.sock") }
+
+func (d *Dev) stateDir() string { return filepath.Join(d.DataDir, "agent") }
+
+func (d *Dev) pinPath() string { return fmt.Sprintf("/sys/fs/bpf/signet-dev-%d", d.ListenBase) }
 
 // devPorts are the ports that are ours from the first moment on; etcd opens its own.
 type devPorts struct {
@@ -273,8 +301,7 @@ func (d *Dev) startAgent(ps *parts, etcd *embedded.Server, ports *devPorts) (*ag
 	spec := &agentSpec{cluster: d.Cluster, graces: d.Graces, servers: []string{d.address(portGRPC)}, stores: s,
 		metrics: ports.take(ports.agentMetrics), version: d.Version, log: ps.log,
 		node: Node{Name: d.NodeName, Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Prefixes: d.Prefixes,
-			Socket: d.agentSocket(), PinPath: fmt.Sprintf("/sys/fs/bpf/signet-dev-%d", d.ListenBase),
-			Datapath: d.Datapath, StateDir: filepath.Join(d.DataDir, "agent")}}
+			Socket: d.agentSocket(), PinPath: d.pinPath(), Datapath: d.Datapath, StateDir: d.stateDir()}}
 	return spec.start(ps)
 }
 
@@ -361,6 +388,9 @@ func (d *Dev) apply(ctx context.Context, workloads *manifest.Result, r *Ready, l
 	}
 	for _, refused := range sum.Refused {
 		log.Warn("refused", "object", refused.Object, "reason", refused.Reason)
+	}
+	for _, note := range sum.Notes {
+		log.Info("another address", "object", note.Object, "reason", note.Reason)
 	}
 	r.Applied = &sum
 	return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,9 +16,13 @@ import (
 // The formats of output.
 const (
 	FormatTable = "table"
+	FormatWide  = "wide" // a table that shortens nothing
 	FormatJSON  = "json"
 	FormatYAML  = "yaml"
 )
+
+// IsTable reports whether a format is for people.
+func IsTable(format string) bool { return format == FormatTable || format == FormatWide }
 
 // Table is what people see: a heading and rows, or lines of text.
 type Table struct {
@@ -43,7 +48,45 @@ func Print(w io.Writer, format string, v any, table func() Table) error {
 		_, err = w.Write(data)
 		return err
 	}
-	return table().write(w)
+	t := table()
+	if format != FormatWide {
+		t.shorten()
+	}
+	return t.write(w)
+}
+
+// headingLabels is above a column of label sets.
+const headingLabels = "LABELS"
+
+// shorten cuts label sets to what a screen has room for.
+func (t Table) shorten() {
+	at := slices.Index(t.Heading, headingLabels)
+	for i, row := range t.Rows {
+		if at >= 0 && at < len(row) {
+			t.Rows[i] = slices.Clone(row)
+			t.Rows[i][at] = Short(row[at])
+		}
+	}
+}
+
+// shortWidth is how many characters of a label set a table shows.
+const shortWidth = 60
+
+// Short is a label set of at most shortWidth characters: whole labels as far as
+// they fit, and … for the rest.
+func Short(text string) string {
+	runes := []rune(text)
+	if len(runes) <= shortWidth {
+		return text
+	}
+	cut := string(runes[:shortWidth-2])
+	if runes[shortWidth-2] != ' ' {
+		if at := strings.LastIndex(cut, " "); at > 0 {
+			return cut[:at] + " …"
+		}
+		return string(runes[:shortWidth-1]) + "…"
+	}
+	return cut + " …"
 }
 
 func (t Table) write(w io.Writer) error {

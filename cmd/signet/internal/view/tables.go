@@ -38,7 +38,7 @@ func (i Identity) holders() string {
 
 // IdentityTable shows identities.
 func IdentityTable(items ...Identity) Table {
-	t := Table{Heading: []string{"NUMBER", "STATE", "SCOPE", "HOLDERS", "LABELS"}, Empty: "no identities"}
+	t := Table{Heading: []string{"NUMBER", "STATE", "SCOPE", "HOLDERS", headingLabels}, Empty: "no identities"}
 	for _, i := range items {
 		t.Rows = append(t.Rows, []string{number(i.Number), i.State, i.Scope, i.holders(), words(i.Labels)})
 	}
@@ -47,7 +47,7 @@ func IdentityTable(items ...Identity) Table {
 
 // Table shows an allocation.
 func (a Allocation) Table() Table {
-	return Table{Heading: []string{"NUMBER", "NEW", "HOLDER", "HOLD", "LABELS"},
+	return Table{Heading: []string{"NUMBER", "NEW", "HOLDER", "HOLD", headingLabels},
 		Rows: [][]string{{number(a.Number), yes(a.Created), a.Holder, strconv.FormatInt(a.Hold, 10), words(a.Labels)}}}
 }
 
@@ -60,7 +60,7 @@ func yes(b bool) string {
 
 // EndpointTable shows endpoints.
 func EndpointTable(items ...Endpoint) Table {
-	t := Table{Heading: []string{"ID", "NUMBER", "ADDRESSES", "STATE", "LABELS"}, Empty: "no endpoints"}
+	t := Table{Heading: []string{"ID", "NUMBER", "ADDRESSES", "STATE", headingLabels}, Empty: "no endpoints"}
 	for _, e := range items {
 		state := e.State
 		if e.Reason != "" {
@@ -73,7 +73,7 @@ func EndpointTable(items ...Endpoint) Table {
 
 // IPCacheTable shows the addresses of a node's map; raw leaves the labels out.
 func IPCacheTable(raw bool, items ...IPCacheEntry) Table {
-	t := Table{Heading: []string{"ADDRESS", "ROW", "NUMBER", "DEAD", "LABELS"}, Empty: "no addresses"}
+	t := Table{Heading: []string{"ADDRESS", "ROW", "NUMBER", "DEAD", headingLabels}, Empty: "no addresses"}
 	if raw {
 		t.Heading = t.Heading[:4]
 	}
@@ -84,18 +84,27 @@ func IPCacheTable(raw bool, items ...IPCacheEntry) Table {
 	return t
 }
 
-// NodeTable shows nodes.
-func NodeTable(items ...Node) Table {
-	t := Table{Heading: []string{"NAME", "STATE", "GONE SINCE", "REFERENCES", "ADDRESSES", "VERSION", "REACHED AT"}, Empty: "no nodes"}
+// NodeTable shows nodes. served is the served time now, in seconds; 0: not known.
+func NodeTable(served int64, items ...Node) Table {
+	t := Table{Heading: []string{"NAME", "STATE", "GONE SINCE", "REFERENCES", "PUBLISHED", "VERSION", "ADDRESSES"}, Empty: "no nodes"}
 	for _, n := range items {
 		since := "-"
 		if n.GoneSince != nil {
-			since = fmt.Sprintf("served second %d", n.GoneSince.ServedS)
+			since = servedAge(n.GoneSince.ServedS, served)
 		}
 		t.Rows = append(t.Rows, []string{n.Name, n.State, since, strconv.FormatUint(uint64(n.References), 10),
 			strconv.FormatUint(uint64(n.Published), 10), n.Version, words(n.Addresses)})
 	}
 	return t
+}
+
+// servedAge is how long ago a moment was, in the only time that counts for
+// graces: seconds during which an operator led.
+func servedAge(then, now int64) string {
+	if now < then || now == 0 {
+		return fmt.Sprintf("served second %d", then)
+	}
+	return seconds(now-then) + " ago (served)"
 }
 
 // Table tells the story.

@@ -121,14 +121,43 @@ func TestTables(t *testing.T) {
 		"endpoints":  {EndpointTable(Endpoint{ID: "a", State: "failed", Reason: "why"}), "ID  NUMBER  ADDRESSES  STATE         LABELS\na   -       -          failed (why)  -\n"},
 		"ipcache":    {IPCacheTable(false, IPCacheEntry{Address: "10.0.0.1", Row: 2, Number: 3, Labels: []string{"x:y="}}), "ADDRESS   ROW  NUMBER  DEAD  LABELS\n10.0.0.1  2    3       no    x:y=\n"},
 		"raw":        {IPCacheTable(true, IPCacheEntry{Address: "10.0.0.1", Row: 2, Number: 3}), "ADDRESS   ROW  NUMBER  DEAD\n10.0.0.1  2    3       no\n"},
-		"nodes": {NodeTable(Node{Name: "n", State: "gone", GoneSince: &Time{ServedS: 9}}),
-			"NAME  STATE  GONE SINCE       REFERENCES  ADDRESSES  VERSION  REACHED AT\nn     gone   served second 9  0           0                   -\n"},
+		"nodes": {NodeTable(0, Node{Name: "n", State: "gone", GoneSince: &Time{ServedS: 9}}),
+			"NAME  STATE  GONE SINCE       REFERENCES  PUBLISHED  VERSION  ADDRESSES\nn     gone   served second 9  0           0                   -\n"},
+		"nodes, with the time": {NodeTable(129, Node{Name: "n", State: "gone", GoneSince: &Time{ServedS: 9}}),
+			"NAME  STATE  GONE SINCE        REFERENCES  PUBLISHED  VERSION  ADDRESSES\nn     gone   2m0s ago (served)  0           0                   -\n"},
 		"story": {Explanation{Identity: i, Story: []string{"One.", "Two."}}.Table(),
 			"number   4242\nstate    live\nscope    cluster\nholders  n1 n2 +1\nlabels   k8s:app=web\nstory    One.\n         Two.\n"},
 	} {
 		have := strings.ReplaceAll(text(t, tt.table), "+1   ", "+1   ")
 		if squeeze(have) != squeeze(tt.want) {
 			t.Errorf("%s:\n%swant:\n%s", name, have, tt.want)
+		}
+	}
+}
+
+// A table for a screen shortens label sets after a whole label; wide, JSON and
+// the rows themselves keep them.
+func TestLongLabelSets(t *testing.T) {
+	set := []string{"k8s:app=web", "k8s:io.kubernetes.pod.namespace=shop", "k8s:team=payments-and-billing"}
+	long := Identity{Number: 1, Labels: set}
+	for _, tt := range []struct{ format, want string }{
+		{FormatTable, "k8s:app=web k8s:io.kubernetes.pod.namespace=shop …\n"},
+		{FormatWide, strings.Join(set, " ") + "\n"},
+		{FormatJSON, `"k8s:team=payments-and-billing"`},
+		{FormatYAML, "k8s:team=payments-and-billing\n"},
+	} {
+		var b bytes.Buffer
+		if err := Print(&b, tt.format, long, func() Table { return IdentityTable(long) }); err != nil || !strings.Contains(b.String(), tt.want) {
+			t.Errorf("%s, %v:\n%s", tt.format, err, b.String())
+		}
+	}
+	for _, tt := range []struct{ in, want string }{
+		{strings.Repeat("x", shortWidth), strings.Repeat("x", shortWidth)},
+		{strings.Repeat("ä", shortWidth+1), strings.Repeat("ä", shortWidth-1) + "…"},
+		{strings.Repeat("x", shortWidth-2) + " yy", strings.Repeat("x", shortWidth-2) + " …"},
+	} {
+		if have := Short(tt.in); have != tt.want {
+			t.Errorf("%q, want %q", have, tt.want)
 		}
 	}
 }
