@@ -78,6 +78,9 @@ type flight struct {
 	land func(rev int64)
 	lose func() // the term ended
 	then func() // after any outcome but the end of the term; may be nil
+	// unsure runs before free when no answer came and the store was read: the
+	// operation may have committed. May be nil.
+	unsure func()
 }
 
 // New makes a core that follows nothing yet.
@@ -94,6 +97,7 @@ func (c *Core) Apply(b Batch) {
 	before := c.Position()
 	if b.Reset {
 		if b.Revision < c.t.applied { // a restored store: its revisions say nothing about ours
+			c.suspect = fmt.Sprintf("the store's revision went back from %d to %d", c.t.applied, b.Revision)
 			c.t.applied = 0
 			clear(c.t.ahead)
 		}
@@ -218,6 +222,9 @@ func (c *Core) Done(o Outcome) {
 	case Refused, Settled:
 		for _, ob := range o.Observed {
 			c.learn(ob.Key, ob.Record, o.Revision)
+		}
+		if o.Kind == Settled && f.unsure != nil {
+			f.unsure()
 		}
 		f.free()
 	case Abandoned:

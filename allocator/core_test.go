@@ -334,6 +334,32 @@ func TestRelease_comparesTheHold(t *testing.T) {
 	}
 }
 
+// A release whose transaction landed without an answer is not told that there
+// was nothing to give back; the same one again is.
+func TestUnknownOutcome_releaseSaysWhatItTook(t *testing.T) {
+	for _, lands := range []bool{false, true} {
+		b := newBench(t)
+		a := b.allocate("pin-ann", "k8s:app=web")
+		done := false
+		b.lose = func(tx commit.Transaction) bool {
+			if done || tx.Kind != commit.Work || tx.Ops[0].Verb == allocator.VerbConfirm {
+				return false
+			}
+			done = true
+			if lands {
+				b.apply(tx)
+			}
+			return true
+		}
+		if r := b.release("pin-ann", a.Hold, "k8s:app=web"); r.Err != nil || !r.Value.(allocator.Released).Done || !done {
+			t.Errorf("lands %v: %+v", lands, r)
+		}
+		if r := b.release("pin-ann", a.Hold, "k8s:app=web"); r.Err != nil || r.Value.(allocator.Released).Done {
+			t.Errorf("lands %v, again: %+v", lands, r)
+		}
+	}
+}
+
 func TestUnknownOutcome_isSettledBehindABarrier(t *testing.T) {
 	for _, lands := range []string{"never", "before the barrier", "after the barrier"} {
 		t.Run(lands, func(t *testing.T) {

@@ -363,6 +363,11 @@ func (c *Core) submitSet(s *set, p *plan) {
 		}
 	}
 	c.submit(p.op, free, land, func() { c.loseAll(s, p.served) })
+	c.inFlight[c.nextOp].unsure = func() {
+		for _, r := range p.served {
+			r.lost = max(r.lost, before[r.holder].mod)
+		}
+	}
 }
 
 // answer replies to a request that a committed operation served.
@@ -384,7 +389,9 @@ func (c *Core) answer(s *set, p *plan, r *request, had ref, rev int64) {
 				"%s holds %s under hold %d, not %d; it allocated again since", r.holder, s.text, had.mod, r.hold)})
 			return
 		}
-		c.reply(r.id, Released{Done: had.mod != 0, Position: c.Position()})
+		// What is absent now was taken by the request's own operation, if one was lost.
+		took := r.lost != 0 && (r.hold == 0 || r.hold == r.lost)
+		c.reply(r.id, Released{Done: had.mod != 0 || took, Position: c.Position()})
 	case wantPurge:
 		c.stats.PurgedReferences++
 	case wantAnnounced:

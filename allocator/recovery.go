@@ -41,11 +41,10 @@ func (c *Core) Recovery() *Recovery {
 
 // noticeRestore compares the view before a batch with the lineage after it.
 func (c *Core) noticeRestore(before Position) {
-	if before.Nonce == "" || c.extends(before) {
-		return
+	if before.Nonce != "" && !c.extends(before) {
+		l, _ := c.lineage()
+		c.suspect = fmt.Sprintf("the store does not continue what this operator has seen: lineage counter %d, seen %d", l.Counter, before.Counter)
 	}
-	l, _ := c.lineage()
-	c.suspect = fmt.Sprintf("the store does not continue what this operator has seen: lineage counter %d, seen %d", l.Counter, before.Counter)
 	if c.Serving() {
 		c.openWindow()
 	}

@@ -263,3 +263,25 @@ func TestRecovery_lostLineageStartsNoClockAnew(t *testing.T) {
 		t.Error("an idle mark outlived its grace: the served time went back behind it")
 	}
 }
+
+// TestRecovery_olderCopyOfTheSameCounter: the copy was made and lost between two
+// rewrites of the lineage, so the counter says nothing; the revision does.
+func TestRecovery_olderCopyOfTheSameCounter(t *testing.T) {
+	b := newBench(t)
+	b.node("n1")
+	copyOf, err := b.model.Restore(b.model.Revision(), 0, b.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := b.allocate("n1", "k8s:app=web").Identity.Number
+	for i := range 5 { // the old leader's lapse is a revision of the copy's own
+		b.allocate("n1", fmt.Sprintf("k8s:n=%d", i))
+	}
+	hello := b.heldBy("n1")
+	b.replace(copyOf, true, nil)
+	if b.get(allocator.RecoveryKey()) == nil {
+		t.Fatal("no window was opened")
+	}
+	b.returns([]allocator.HelloRequest{hello})
+	b.judgeNumbers(map[string]identity.Number{"k8s:app=web;": n})
+}

@@ -32,6 +32,7 @@ type request struct {
 	text    string // label set text, or the address's key
 	holder  string
 	hold    int64 // Release: the hold to give back; 0: any
+	lost    int64 // Release: the hold that an operation without an answer was to take
 	givenUp int64
 	claim   AddressClaim
 	tries   int

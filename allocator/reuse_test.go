@@ -10,6 +10,7 @@ import (
 	"github.com/signet-identity/signet/allocator"
 	"github.com/signet-identity/signet/allocator/commit"
 	"github.com/signet-identity/signet/allocator/identity"
+	"github.com/signet-identity/signet/kvstore"
 )
 
 // few leaves so many numbers to hand out.
@@ -27,9 +28,26 @@ func (b *bench) outage(change func(*allocator.Config), f func()) {
 		b.t.Fatal(err)
 	}
 	f()
-	b.core, b.commit, b.seen = allocator.New(cfg), commit.New(commit.DefaultConfig()), 0
+	b.core, b.commit = allocator.New(cfg), commit.New(commit.DefaultConfig())
+	b.list()
 	b.lead()
 	b.pass(2 * time.Second)
+}
+
+// list brings the core the store as it stands, and nothing of how it came to be so.
+func (b *bench) list() {
+	b.t.Helper()
+	r, err := b.model.Range(kvstore.RangeRequest{Key: "\x00", RangeEnd: "\x00"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	list := kvstore.MirrorBatch{Revision: r.Revision, Reset: true}
+	for _, kv := range r.KVs {
+		list.Events = append(list.Events, kvstore.Event{KV: kv})
+	}
+	batch, _ := kvstore.DecodeBatch(b.layout, list)
+	b.core.Apply(batch)
+	b.seen = r.Revision
 }
 
 // simulator, seeds 333, 1606 and 1608: nobody saw the presence lapse, and the

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,18 +29,24 @@ func newAddressPool(prefixes []netip.Prefix) *addressPool {
 	return p
 }
 
-// take gives the lowest free address; false: every prefix is full.
-func (p *addressPool) take() (netip.Addr, bool) {
+// take gives the lowest free address that is not taken elsewhere; false: there
+// is none. What is taken elsewhere is looked at again the next time.
+func (p *addressPool) take(elsewhere func(netip.Addr) bool) (netip.Addr, bool) {
 	for i, prefix := range p.prefixes {
+		var again netip.Addr
 		for a := p.next[i]; a.IsValid() && prefix.Contains(a); a = a.Next() {
 			if p.used[a] || !assignable(prefix, a) {
 				continue
 			}
-			p.next[i] = a.Next()
+			if elsewhere(a) {
+				again = cmp.Or(again, a)
+				continue
+			}
+			p.next[i] = cmp.Or(again, a.Next())
 			p.used[a] = true
 			return a, true
 		}
-		p.next[i] = netip.Addr{}
+		p.next[i] = again
 	}
 	return netip.Addr{}, false
 }

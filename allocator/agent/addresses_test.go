@@ -29,7 +29,7 @@ func TestPoolTakesTheLowestFree(t *testing.T) {
 		for _, s := range strings.Fields(c.used) {
 			p.claim(addr(s))
 		}
-		got, ok := p.take()
+		got, ok := p.take(nowhere)
 		if want := c.want; ok != (want != "") || ok && got.String() != want {
 			t.Errorf("%s without %q: %s, want %q", c.prefixes, c.used, got, want)
 		}
@@ -44,11 +44,14 @@ func prefixes(s string) []netip.Prefix {
 	return out
 }
 
+// nowhere: no address is taken elsewhere.
+func nowhere(netip.Addr) bool { return false }
+
 func TestPoolSkipsZeroAndLastByte(t *testing.T) {
 	p := newAddressPool(prefixes("10.244.0.0/22"))
 	seen := map[netip.Addr]bool{}
 	for {
-		a, ok := p.take()
+		a, ok := p.take(nowhere)
 		if !ok {
 			break
 		}
@@ -63,7 +66,7 @@ func TestPoolSkipsZeroAndLastByte(t *testing.T) {
 	p.free(addr("10.244.2.9"))
 	p.free(addr("10.244.1.9"))
 	for _, want := range []string{"10.244.1.9", "10.244.2.9"} {
-		if a, _ := p.take(); a != addr(want) {
+		if a, _ := p.take(nowhere); a != addr(want) {
 			t.Errorf("took %s, want %s", a, want)
 		}
 	}
@@ -83,7 +86,7 @@ func TestPoolProperty(t *testing.T) {
 						break
 					}
 				}
-				got, ok := p.take()
+				got, ok := p.take(nowhere)
 				if ok != want.IsValid() || got != want {
 					r.Fatalf("took %s, want %s", got, want)
 				}
@@ -126,4 +129,21 @@ func FuzzParseAddress(f *testing.F) {
 			t.Fatalf("%q gives %s and that gives %s, %v", s, a, again, err)
 		}
 	})
+}
+
+// What is taken elsewhere is passed over, and offered again once it is not.
+func TestPoolPassesOverWhatIsTakenElsewhere(t *testing.T) {
+	p := newAddressPool(prefixes("10.244.0.0/29"))
+	foreign := map[netip.Addr]bool{addr("10.244.0.1"): true, addr("10.244.0.3"): true}
+	elsewhere := func(a netip.Addr) bool { return foreign[a] }
+	for _, want := range []string{"10.244.0.2", "10.244.0.4", "10.244.0.5", "10.244.0.6", ""} {
+		got, ok := p.take(elsewhere)
+		if ok != (want != "") || ok && got.String() != want {
+			t.Fatalf("%s, want %q", got, want)
+		}
+	}
+	delete(foreign, addr("10.244.0.3"))
+	if got, _ := p.take(elsewhere); got != addr("10.244.0.3") {
+		t.Errorf("%s, want what has become free", got)
+	}
 }

@@ -45,8 +45,10 @@ type Agent struct {
 	leave    sync.Mutex // one leave at a time
 	unmapped bool       // a leave has removed the maps
 	left     chan struct{}
-	ready    chan struct{} // closed once the socket is served
+	served   chan struct{} // closed once the socket is served
+	ready    chan struct{} // closed once the node's presence was the agent's own besides
 
+	notes       *presenceNotes
 	present     chan struct{} // closed by the first presence
 	presentOnce sync.Once
 }
@@ -59,7 +61,8 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, left: make(chan struct{}), ready: make(chan struct{}), present: make(chan struct{}), health: health.NewServer()}
+	a := &Agent{cfg: cfg, left: make(chan struct{}), served: make(chan struct{}), ready: make(chan struct{}), present: make(chan struct{}), health: health.NewServer()}
+	a.notes = &presenceNotes{log: cfg.Logger, node: cfg.Node, ttl: cfg.PresenceTTL, now: cfg.Now}
 	if a.dir, err = openStateDir(cfg.StateDir); err != nil {
 		return nil, err
 	}
@@ -98,7 +101,7 @@ func (a *Agent) open() (err error) {
 func (a *Agent) newEngine() *engine {
 	e := &engine{
 		node: a.cfg.Node, log: a.cfg.Logger, dp: a.cfg.Datapath, client: a.cfg.Client,
-		callTime: a.cfg.CallTimeout, now: a.cfg.Now, saver: a.saver, rehello: func() {},
+		callTime: a.cfg.CallTimeout, now: a.cfg.Now, saver: a.saver, rehello: func() {}, gate: newGate(), trusted: a.restored != nil,
 		ids: newQueue[effect](), maps: newQueue[effect](), store: newQueue[effect](),
 		table: newTable(a.cfg.Prefixes), timers: make(map[timerKey]*time.Timer),
 		waits: make(map[string]chan struct{}), watchers: make(map[*watcher]bool), since: make(map[string]time.Time),
@@ -113,6 +116,8 @@ func (a *Agent) newEngine() *engine {
 		at = a.restored.Position
 	}
 	e.view = newView(a.cfg.Layout, a.cfg.Node, at, e.table)
+	e.table.taken = e.view.takenBy
+	e.table.suspend("the node's presence does not stand in the store yet")
 	return e
 }
 
@@ -149,7 +154,8 @@ func closed(err error) error {
 	return err
 }
 
-// Ready is closed once the socket is served.
+// Ready is closed once the socket is served and the node's presence is this
+// agent's own. It stays open while another instance has the node's name.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // Instance is the UUID that tells this agent from another one of the node's name.
@@ -172,21 +178,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	main := newGroup(ctx)
 	a.work = newGroup(main.ctx)
-	a.work.add("datapath", a.cfg.Datapath.Run)
-	a.work.add("map", e.workMap)
-	a.work.add("publish", e.workStore)
+	a.work.run("datapath", a.cfg.Datapath.Run)
+	a.work.run("map", e.workMap)
+	a.work.run("publish", e.workStore)
 	for range acquirers {
-		a.work.add("allocate", e.workIdentities)
+		a.work.run("allocate", e.workIdentities)
 	}
-	a.work.add("mirror", func(ctx context.Context) error { return a.mirror.Run(ctx, (*follower)(a)) })
-	a.work.add("session", a.converse)
-	a.work.add("tick", a.tick)
-	a.work.add("checkpoint", a.saver.run)
-	a.work.start()
-	main.add("work", func(context.Context) error { return a.work.wait() })
-	main.add("presence", func(ctx context.Context) error { a.presence.Run(ctx, a.presenceChanged); return nil })
-	main.add("socket", a.serve)
-	main.add("leave", func(ctx context.Context) error {
+	a.work.run("mirror", func(ctx context.Context) error { return a.mirror.Run(ctx, (*follower)(a)) })
+	a.work.run("session", a.converse)
+	a.work.run("tick", a.tick)
+	a.work.run("checkpoint", a.saver.run)
+	main.run("work", func(context.Context) error { return a.work.Wait() })
+	main.run("presence", func(ctx context.Context) error { a.presence.Run(ctx, a.presenceChanged); return nil })
+	main.run("socket", a.serve)
+	main.run("ready", a.announceReady)
+	main.run("leave", func(ctx context.Context) error {
 		select {
 		case <-a.left:
 			cancel()
@@ -194,37 +200,49 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	main.start()
-	return main.wait()
+	return main.Wait()
 }
 
-// presenceChanged tries anew what an operator refused for want of a presence.
-func (a *Agent) presenceChanged(s kvstore.PresenceStatus) {
-	if !s.Present {
-		return
-	}
-	a.presentOnce.Do(func() { close(a.present) })
-	a.engine.update(a.engine.table.kick)
-}
-
-// converse keeps the session open once there is a presence, which an operator
-// asks for. A refusal for good is tried again too, for an operator of another
-// version or another certificate may come.
-func (a *Agent) converse(ctx context.Context) error {
-	select {
-	case <-a.present:
-	case <-ctx.Done():
-		return nil
-	}
-	for {
-		err := a.session.Run(ctx)
-		if ctx.Err() != nil {
+// announceReady closes ready when its conditions hold.
+func (a *Agent) announceReady(ctx context.Context) error {
+	for _, done := range []chan struct{}{a.served, a.present} {
+		select {
+		case <-done:
+		case <-ctx.Done():
 			return nil
 		}
-		a.lost(err)
-		a.cfg.Logger.Error("the operator refuses the session", "error", err)
-		sleep(ctx, retrySlowFirst)
 	}
+	close(a.ready)
+	return nil
+}
+
+// errNoPresence is why there is no session while the presence is not the agent's.
+var errNoPresence = errors.New("the session waits for the node's presence")
+
+// converse keeps the session open while the presence is the agent's own. A
+// refusal for good is tried again too, for an operator of another version or
+// another certificate may come.
+func (a *Agent) converse(ctx context.Context) error {
+	for a.engine.gate.wait(ctx) == nil {
+		open, cancel, ok := a.engine.gate.through(ctx)
+		if !ok {
+			continue
+		}
+		err := a.session.Run(open)
+		closed := open.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case closed:
+			a.lost(errNoPresence)
+		default:
+			a.lost(err)
+			a.cfg.Logger.Error("the operator refuses the session", "error", err)
+			sleep(ctx, retrySlowFirst)
+		}
+	}
+	return nil
 }
 
 // Leave takes the node out for good: the maps are removed, then everything it
@@ -237,13 +255,16 @@ func (a *Agent) Leave(ctx context.Context) (references, addresses uint32, err er
 		return 0, 0, err
 	}
 	select {
-	case <-a.ready:
+	case <-a.served:
 	case <-ctx.Done():
 		return 0, 0, ctx.Err()
 	}
+	if err := a.mayLeave(ctx); err != nil {
+		return 0, 0, err
+	}
 	a.engine.stop()
 	a.work.cancel()
-	if err := a.work.wait(); err != nil {
+	if err := a.work.Wait(); err != nil {
 		a.cfg.Logger.Warn("work had failed before the leave", "error", err)
 	}
 	if !a.unmapped {
@@ -265,6 +286,18 @@ func (a *Agent) Leave(ctx context.Context) (references, addresses uint32, err er
 	}
 	close(a.left)
 	return resp.GetReferences(), resp.GetAddresses(), err
+}
+
+// mayLeave refuses while another instance has the node's name, and waits for
+// a presence that is merely away.
+func (a *Agent) mayLeave(ctx context.Context) error {
+	if s := a.presence.Status(); errors.Is(s.Err, kvstore.ErrNodeTaken) {
+		return refuse(allocator.FailedPrecondition, "node", "%s; what the node holds is the other agent's: just stop this one", absence(s))
+	}
+	if a.engine.gate.wait(ctx) != nil {
+		return refuse(allocator.Unavailable, "node", "nothing was released: %s", absence(a.presence.Status()))
+	}
+	return nil
 }
 
 func refuseLeft(left <-chan struct{}) error {

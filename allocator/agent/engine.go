@@ -41,6 +41,7 @@ type engine struct {
 	callTime time.Duration
 	now      func() time.Time
 	rehello  func() // asks for a new Welcome
+	gate     *gate  // open while the node's presence is this agent's
 
 	ids   *queue[effect]
 	maps  *queue[effect]
@@ -56,6 +57,10 @@ type engine struct {
 	watchers map[*watcher]bool
 	since    map[string]time.Time // when an endpoint began to be not ready
 	synced   bool
+
+	taken     bool  // another instance has the node's presence
+	trusted   bool  // the node's addresses in the store are known
+	presentAt int64 // revision of the own presence, as of the last time it stood; 0: never
 
 	surplus    map[string]surplus       // references that the operator lists and nobody uses
 	leftovers  map[netip.Addr]time.Time // addresses likewise, and since when
@@ -233,6 +238,9 @@ func (e *engine) stop() {
 // put makes or changes an endpoint and waits until it is ready and written
 // down. When ctx ends first, the endpoint stays and becomes ready later.
 func (e *engine) put(ctx context.Context, spec Spec) (*View, error) {
+	if err := e.admit(ctx, spec.ID); err != nil {
+		return nil, err
+	}
 	var gen uint64
 	err := error(stopping())
 	e.update(func() { gen, err = e.table.put(spec) })

@@ -33,6 +33,11 @@ func (e *engine) workIdentities(ctx context.Context) error {
 }
 
 func (e *engine) acquire(ctx context.Context, eff effect) {
+	ctx, leave, ok := e.pass(ctx, eff)
+	if !ok {
+		return
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, e.callTime)
 	defer cancel()
 	if eff.confirm {
@@ -62,7 +67,25 @@ func (e *engine) acquire(ctx context.Context, eff effect) {
 	})
 }
 
+// pass goes through the gate; if that is closed, the effects are given back.
+func (e *engine) pass(ctx context.Context, effs ...effect) (context.Context, context.CancelFunc, bool) {
+	through, leave, ok := e.gate.through(ctx)
+	if !ok {
+		e.update(func() {
+			for _, eff := range effs {
+				e.table.notSent(eff)
+			}
+		})
+	}
+	return through, leave, ok
+}
+
 func (e *engine) release(ctx context.Context, eff effect) {
+	ctx, leave, ok := e.pass(ctx, eff)
+	if !ok {
+		return
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, e.callTime)
 	defer cancel()
 	err := e.client.Release(ctx, eff.set)
@@ -142,6 +165,11 @@ func (e *engine) workStore(ctx context.Context) error {
 }
 
 func (e *engine) publish(ctx context.Context, batch []effect) {
+	ctx, leave, ok := e.pass(ctx, batch...)
+	if !ok {
+		return
+	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, e.callTime)
 	defer cancel()
 	req := &signetv1.PublishEndpointsRequest{Node: e.node}

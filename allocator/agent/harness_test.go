@@ -260,9 +260,11 @@ type stub struct {
 	left     bool
 	hide     bool // Welcomes list nothing
 	calls    int  // of Allocate
-	lineage  allocator.Lineage
-	streams  map[chan *signetv1.SessionResponse]bool
-	stop     chan struct{}
+
+	publishes int // calls of PublishEndpoints
+	lineage   allocator.Lineage
+	streams   map[chan *signetv1.SessionResponse]bool
+	stop      chan struct{}
 }
 
 func (s *stub) key(k allocator.Key) string {
@@ -404,6 +406,7 @@ func (s *stub) PublishEndpoints(_ context.Context, req *signetv1.PublishEndpoint
 	if s.down {
 		return nil, errDown
 	}
+	s.publishes++
 	resp := &signetv1.PublishEndpointsResponse{Lineage: &signetv1.Position{}}
 	for _, p := range req.GetPut() {
 		r := &signetv1.PublishResult{Address: p.GetAddress()}
@@ -600,7 +603,7 @@ func (n *node) start() *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.done = cancel, make(chan error, 1)
 	go func() { n.done <- n.agent.Run(ctx) }()
-	<-n.agent.Ready()
+	<-n.agent.served
 	if n.conn, err = grpc.NewClient("unix://"+n.cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		n.t.Fatal(err)
 	}

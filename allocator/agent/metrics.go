@@ -24,7 +24,7 @@ func newCollector(a *Agent) *collector {
 		endpoints:  desc("endpoints", "Endpoints of the node, by state.", "state"),
 		loopAge:    desc("loop_last_success_age_seconds", "Seconds since each loop last succeeded; -1: not yet.", "loop"),
 		refusals:   desc("refusals_total", "Calls that were refused, by reason.", "reason"),
-		ipcache:    desc("ipcache_entries", "Entries of the address map: wanted, realised, pending, failing, and its capacity.", "what"),
+		ipcache:    desc("ipcache_entries", "Entries of the address map: wanted, realised, pending, failing, dead (known and denied), and its capacity.", "what"),
 		renumbered: desc("identity_changes_total", "Addresses that changed their number under equal labels."),
 		grants:     desc("presence_lease_grants_total", "Leases taken for the node's presence."),
 		lost:       desc("presence_losses_total", "Times that the presence or its lease was lost."),
@@ -83,6 +83,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.grants, p.Grants)
 	counter(c.lost, p.Lost)
 	s := c.a.engine.sample()
+	gauge(c.ipcache, float64(s.dead), "dead")
 	for state, n := range s.states {
 		gauge(c.endpoints, float64(n), string(state))
 	}
@@ -102,13 +103,15 @@ type sample struct {
 	states    map[EndpointState]int
 	waiting   float64
 	malformed int
+	dead      int // entries that are denied because their number is dead
 }
 
 func (e *engine) sample() sample {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := sample{counters: e.stats, malformed: len(e.view.malformed),
-		states: map[EndpointState]int{StateWaiting: 0, StateReady: 0, StateFailed: 0}}
+		dead:   len(e.table.deadAddresses()) + e.view.dead,
+		states: map[EndpointState]int{StateWaiting: 0, StateUnpublished: 0, StateReady: 0, StateFailed: 0}}
 	s.refusals = maps.Clone(e.stats.refusals)
 	for _, ep := range e.table.endpoints {
 		if ep.view != nil {

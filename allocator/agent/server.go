@@ -63,7 +63,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		defer hard.Stop()
 		a.server.GracefulStop()
 	}()
-	close(a.ready)
+	close(a.served)
 	if err := a.server.Serve(a.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}

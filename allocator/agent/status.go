@@ -47,10 +47,7 @@ func (a *Agent) loops() []loop {
 	saved, saveErr := a.saver.status()
 	a.sessions.mu.Lock()
 	defer a.sessions.mu.Unlock()
-	session := loop{name: "session", age: since(a.sessions.welcomed), err: a.sessions.err}
-	if a.sessions.connected {
-		session.age = 0
-	}
+	session := loop{name: "session", age: since(a.sessions.alive), err: a.sessions.err}
 	reconcile := loop{name: "reconcile", age: since(d.LastSuccess)}
 	if d.LastError != "" && d.Failing > 0 {
 		reconcile.err = errors.New(d.LastError)
@@ -120,7 +117,7 @@ type addFinding func(code string, severity signetv1.Severity, object, action, te
 func (a *Agent) nodeFindings(p kvstore.PresenceStatus, d DatapathStatus, add addFinding) {
 	switch {
 	case errors.Is(p.Err, kvstore.ErrNodeTaken):
-		add("NODE-TAKEN", failed, a.cfg.Node, "stop the other agent, or wait until its presence has lapsed", "%v", p.Err)
+		add(codeTaken, failed, a.cfg.Node, "stop the other agent, or wait until its presence has lapsed", "%v", p.Err)
 	case !p.Present:
 		add("PRESENCE-MISSING", warning, a.cfg.Node, "see whether the store answers; the presence comes back by itself",
 			"the node's presence does not stand (%s): %v", p.State, p.Err)
@@ -128,10 +125,10 @@ func (a *Agent) nodeFindings(p kvstore.PresenceStatus, d DatapathStatus, add add
 	a.sessions.mu.Lock()
 	connected, err, recovery := a.sessions.connected, a.sessions.err, a.sessions.recovery
 	a.sessions.mu.Unlock()
-	if !connected {
+	if !connected && p.Present {
 		add("OPERATOR-AWAY", warning, "session", "see whether an operator leads; what this node holds stays in force",
 			"no operator answers: %v", err)
-	} else if recovery {
+	} else if connected && recovery {
 		add("RECOVERY", warning, a.cfg.Layout.Cluster(), "wait until the operator has ended its recovery window", "the cluster recovers from a restore")
 	}
 	if _, err := a.saver.status(); err != nil {
@@ -162,6 +159,10 @@ func (a *Agent) storeFindings(add addFinding) {
 		key := slices.Min(slices.Collect(maps.Keys(e.view.malformed)))
 		add("STORE-MALFORMED", warning, key, "repair or delete the key", "%d keys are malformed and skipped; the first: %s", n, e.view.malformed[key])
 	}
+	if n := e.view.dead; n > 0 {
+		add("REMOTE-NUMBERS-DEAD", info, "ipcache", "nothing here; the nodes that publish them take new numbers by themselves",
+			"%d addresses of other nodes have dead numbers and are denied", n)
+	}
 	if n := e.stats.dpErrors; n > 0 {
 		add("MAP-REFUSED", warning, "ipcache", "see the agent's log for the addresses", "the datapath refused %d entries of the store", n)
 	}
@@ -183,6 +184,12 @@ func (a *Agent) endpointFindings(add addFinding) {
 		case waited >= a.cfg.WaitLimit:
 			add("ENDPOINT-WAITING", warning, id, "see the reason; it goes on by itself", "it has waited for %v: %s", waited, ep.view.Reason)
 		}
+	}
+	if dead := e.table.deadAddresses(); len(dead) > 0 {
+		a := e.table.addresses[dead[0]]
+		add("ENDPOINT-NUMBER-DEAD", failed, a.owner.id, "see why the operator gives no new number; it is asked by itself",
+			"%d addresses of this node's endpoints are denied because their number is dead; the first: %s of endpoint %s, number %d",
+			len(dead), dead[0], a.owner.id, a.mapped.number)
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(e.table.addresses), netip.Addr.Compare) {
 		if addr := e.table.addresses[at]; addr.rival != "" && addr.owner != nil {

@@ -55,6 +55,7 @@ func (e *engine) follow(b kvstore.MirrorBatch) (restored bool) {
 		e.observeAbsent(b.Revision)
 	}
 	e.trySync()
+	e.wake(admission)
 	return c.restored
 }
 
@@ -80,9 +81,10 @@ func (e *engine) trySync() {
 // sessionState is what is known of the conversation with the operators.
 type sessionState struct {
 	mu        sync.Mutex
-	welcomed  time.Time // zero: not yet
+	alive     time.Time // last sign of life; zero: none yet
 	connected bool
-	recovery  bool
+	recovery  bool      // the last Welcome said that a recovery window is open
+	asked     time.Time // when it was last asked whether it still is
 	err       error
 }
 
@@ -124,7 +126,7 @@ func (a *Agent) welcome(w *signetv1.Welcome) {
 	})
 	a.sessions.mu.Lock()
 	defer a.sessions.mu.Unlock()
-	a.sessions.welcomed, a.sessions.connected = a.cfg.Now(), true
+	a.sessions.alive, a.sessions.connected = a.cfg.Now(), true
 	a.sessions.recovery, a.sessions.err = w.GetRecovery(), nil
 }
 
@@ -167,9 +169,20 @@ func (a *Agent) tick(ctx context.Context) error {
 }
 
 func (a *Agent) ticked() {
+	a.notes.look(a.presence.Status())
 	a.sessions.mu.Lock()
 	connected, recovery := a.sessions.connected, a.sessions.recovery
+	if connected { // keepalive ends a connection that is silent
+		a.sessions.alive = a.cfg.Now()
+	}
+	again := connected && recovery && a.cfg.Now().Sub(a.sessions.asked) >= a.cfg.PresenceTTL
+	if again {
+		a.sessions.asked = a.cfg.Now()
+	}
 	a.sessions.mu.Unlock()
+	if again { // nobody tells when the window ends: the next Welcome does
+		a.session.Hello()
+	}
 	e := a.engine
 	grace := a.cfg.SurplusGrace
 	e.update(func() {

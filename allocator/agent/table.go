@@ -31,6 +31,12 @@ type table struct {
 	byNumber  map[identity.Number]*labelSet // sets that have a number of the store
 	gen       uint64
 
+	// suspended is why nothing may go to the operators now; empty: it may.
+	suspended string
+	// taken says who publishes an address that the table does not have, unless
+	// that is this node for the endpoint of this id. May be nil.
+	taken func(at netip.Addr, id string) (owner string, taken bool)
+
 	out     ready
 	touched map[string]bool // endpoints whose view may have changed
 }
@@ -64,8 +70,11 @@ type EndpointState string
 // The states of an endpoint.
 const (
 	// StateWaiting: it has not yet its number, or an address is not yet in the
-	// map or not yet published. The reason says for what it waits.
+	// map. The reason says for what it waits.
 	StateWaiting EndpointState = "waiting-for-identity"
+	// StateUnpublished: its addresses are in the map with its number, and one
+	// is not yet published.
+	StateUnpublished EndpointState = "waiting-to-publish"
 	// StateReady: its addresses are mapped and published with its number.
 	StateReady EndpointState = "ready"
 	// StateFailed: something was refused that a mere repetition will not cure.
@@ -217,7 +226,7 @@ func (t *table) pickAddresses(e *endpoint, spec Spec) ([]netip.Addr, error) {
 		return e.addrs, nil
 	}
 	if len(addrs) == 0 {
-		a, ok := t.pool.take()
+		a, ok := t.pool.take(func(a netip.Addr) bool { _, taken := t.takenBy(a, spec.ID); return taken })
 		if !ok {
 			return nil, refuse(allocator.Exhausted, "addresses",
 				"every address of this node's prefixes is in use; delete endpoints or give the node a larger prefix")
@@ -232,8 +241,20 @@ func (t *table) pickAddresses(e *endpoint, spec Spec) ([]netip.Addr, error) {
 			return nil, refuse(allocator.FailedPrecondition, "addresses",
 				"address %s belongs to endpoint %s; delete that one first", a, have.owner.id)
 		}
+		if owner, taken := t.takenBy(a, spec.ID); taken {
+			return nil, refuse(allocator.FailedPrecondition, "addresses",
+				"address %s is published by %s; delete it there first, or choose another address", a, owner)
+		}
 	}
 	return addrs, nil
+}
+
+// takenBy says who publishes an address that the table does not know.
+func (t *table) takenBy(at netip.Addr, id string) (owner string, taken bool) {
+	if t.taken == nil || t.addresses[at] != nil {
+		return "", false
+	}
+	return t.taken(at, id)
 }
 
 // moveAddresses gives e these addresses and lets go of those it had besides.
@@ -297,6 +318,44 @@ func (t *table) kick() {
 	}
 }
 
+// suspend keeps back, from now on, everything that goes to the operators: the
+// node may not be spoken for, for this reason.
+func (t *table) suspend(reason string) {
+	t.suspended = reason
+	for id := range t.endpoints {
+		t.touch(id)
+	}
+}
+
+// resume lets go what was kept back.
+func (t *table) resume() {
+	t.suspended = ""
+	for id := range t.endpoints {
+		t.touch(id)
+	}
+	t.kick()
+}
+
+// notSent takes back an effect that was not even tried.
+func (t *table) notSent(e effect) {
+	switch e.kind {
+	case effectAcquire, effectRelease:
+		if s := t.sets[e.set.Text()]; s != nil && s.busy {
+			s.busy = false
+			t.stepSet(s)
+		}
+	case effectPublish, effectWithdraw:
+		if a := t.addresses[e.addr]; a != nil && a.busy {
+			a.busy = false
+			if !a.storeDoubt {
+				t.hold(&a.flight, claim{})
+			}
+			t.catchUp(a)
+			t.stepAddress(a)
+		}
+	}
+}
+
 // due ends a backoff. One that is over already, or of something gone, is ignored.
 func (t *table) due(key timerKey) {
 	if s := t.sets[key.text]; s != nil && s.waiting {
@@ -344,21 +403,24 @@ func (t *table) derive(e *endpoint) *View {
 		}
 	}
 	if s := e.want; !s.usable() {
-		v.wait(s.failure, s.waitReason())
+		v.wait(StateWaiting, s.failure, t.setWaits(s))
 		return v
 	}
 	for _, at := range e.addrs {
 		a := t.addresses[at]
-		if reason := t.addressWaits(a); reason != "" {
-			v.wait(a.failure, reason)
+		state, reason := t.addressWaits(a)
+		if state == StateWaiting || state != "" && v.State == StateReady {
+			v.wait(state, a.failure, reason)
+		}
+		if state == StateWaiting { // outweighs what is not published
 			return v
 		}
 	}
 	return v
 }
 
-func (v *View) wait(failure *allocator.Error, reason string) {
-	v.State, v.Reason = StateWaiting, reason
+func (v *View) wait(state EndpointState, failure *allocator.Error, reason string) {
+	v.State, v.Reason, v.Failure = state, reason, nil
 	if failure != nil && !transient(failure) {
 		v.State, v.Failure = StateFailed, failure
 	}

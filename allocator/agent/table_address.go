@@ -171,6 +171,9 @@ func (t *table) settle(a *address, w claim) {
 }
 
 func (t *table) start(a *address, kind effectKind, c claim) {
+	if t.suspended != "" && (kind == effectPublish || kind == effectWithdraw) {
+		return
+	}
 	a.busy, a.kind = true, kind
 	t.hold(&a.flight, c)
 	e := effect{kind: kind, addr: a.addr, claim: c}
@@ -328,24 +331,40 @@ func (t *table) leftover(at netip.Addr, n identity.Number) {
 	t.stepAddress(a)
 }
 
-// addressWaits says for what an address with a usable number still waits; empty: for nothing.
-func (t *table) addressWaits(a *address) string {
+// addressWaits says for what an address with a usable number still waits; an
+// empty state: for nothing.
+func (t *table) addressWaits(a *address) (state EndpointState, reason string) {
 	w := a.wanted()
-	what := ""
 	switch {
 	case w.number == 0:
-		return fmt.Sprintf("address %s has no number yet", a.addr)
+		return StateWaiting, fmt.Sprintf("address %s has no number yet", a.addr)
 	case a.mapDoubt || !a.mapped.mapsLike(w):
-		what = fmt.Sprintf("address %s is not yet in the map", a.addr)
+		state, reason = StateWaiting, fmt.Sprintf("address %s is not yet in the map", a.addr)
 	case !w.set.fixed && a.needsPublishing(w):
-		what = fmt.Sprintf("address %s is not yet published", a.addr)
+		state, reason = StateUnpublished, fmt.Sprintf("address %s is not yet published", a.addr)
 	default:
-		return ""
+		return "", ""
 	}
-	if a.failure != nil {
-		what += ": " + a.failure.Message
+	switch {
+	case state == StateUnpublished && t.suspended != "":
+		reason += ": " + t.suspended
+	case a.failure != nil:
+		reason += ": " + a.failure.Message
 	}
-	return what
+	return state, reason
+}
+
+// deadAddresses lists, in order, the endpoints' addresses that the map denies
+// because their number is dead.
+func (t *table) deadAddresses() []netip.Addr {
+	var out []netip.Addr
+	for at, a := range t.addresses {
+		if a.owner != nil && a.mapped.dead {
+			out = append(out, at)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
 }
 
 // addressesOf lists, in order, the addresses whose target or owner's want is s.

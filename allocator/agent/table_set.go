@@ -45,6 +45,17 @@ func (s *labelSet) usable() bool { return s.have && !s.dead && !s.letGo }
 
 func (s *labelSet) key() timerKey { return timerKey{text: s.labels.Text()} }
 
+// setWaits says for what a set that is not usable waits.
+func (t *table) setWaits(s *labelSet) string {
+	if t.suspended == "" || s.failure != nil && !transient(s.failure) {
+		return s.waitReason()
+	}
+	if s.dead {
+		return fmt.Sprintf("number %d is dead and no operator can be asked for a new one: %s", s.number, t.suspended)
+	}
+	return t.suspended
+}
+
 func (s *labelSet) waitReason() string {
 	switch {
 	case s.failure != nil && s.dead:
@@ -86,7 +97,7 @@ func (t *table) stepSet(s *labelSet) {
 		t.forget(s)
 		return
 	}
-	if s.waiting || s.fixed {
+	if s.waiting || s.fixed || t.suspended != "" {
 		return
 	}
 	switch {

@@ -42,6 +42,7 @@ type world struct {
 	next      identity.Number
 	views     map[string]*View
 	revision  int64
+	leaked    []effect // what went out while the table was suspended
 	// order of what was done, for tests of sequences
 	log []string
 }
@@ -53,6 +54,11 @@ func newWorld() *world {
 
 func (w *world) collect() ready {
 	r := w.t.ready()
+	for _, e := range r.effects {
+		if w.t.suspended != "" && e.kind != effectMap && e.kind != effectUnmap && e.kind != effectTimer {
+			w.leaked = append(w.leaked, e)
+		}
+	}
 	w.pending = append(w.pending, r.effects...)
 	for _, c := range r.changes {
 		if c.view == nil {
@@ -534,6 +540,11 @@ func TestTableConverges(t *testing.T) {
 				}
 				delete(want, id)
 			},
+			"suspend": func(r *rapid.T) { w.collect(); w.t.suspend("no presence") },
+			"resume":  func(r *rapid.T) { w.t.resume() },
+			"not sent": func(r *rapid.T) {
+				w.some(r, func(i int) { e := w.pending[i]; w.pending = slices.Delete(w.pending, i, i+1); w.giveBack(e) })
+			},
 			"do":   func(r *rapid.T) { w.some(r, func(i int) { w.do(i) }) },
 			"fail": func(r *rapid.T) { w.some(r, func(i int) { w.fail(i, rapid.Bool().Draw(r, "landed")) }) },
 			"kick": func(r *rapid.T) { w.t.kick() },
@@ -575,6 +586,10 @@ func TestTableConverges(t *testing.T) {
 				}
 			},
 		})
+		if len(w.leaked) > 0 {
+			r.Fatalf("went out while suspended: %+v", w.leaked)
+		}
+		w.t.resume()
 		w.settle()
 		w.check(r)
 		refs := map[string]bool{}
@@ -598,6 +613,18 @@ func TestTableConverges(t *testing.T) {
 			r.Fatalf("references %v, want %v; %d mapped, %d addresses", w.refs, refs, len(w.mapped), len(w.t.addresses))
 		}
 	})
+}
+
+// giveBack is an effect that the gate did not let through; a timer just rings.
+func (w *world) giveBack(e effect) {
+	switch e.kind {
+	case effectMap, effectUnmap:
+		w.pending = append(w.pending, e)
+	case effectTimer:
+		w.t.due(e.key)
+	default:
+		w.t.notSent(e)
+	}
 }
 
 func (w *world) some(r *rapid.T, f func(i int)) {

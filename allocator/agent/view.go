@@ -40,6 +40,7 @@ type view struct {
 	// that it does not name are held over until settle.
 	restored bool
 	lists    uint64
+	dead     int // pairs that are shown as dead
 
 	out viewChange
 }
@@ -153,7 +154,7 @@ func (v *view) reset(b kvstore.MirrorBatch) {
 			lineage = l
 		}
 	}
-	v.follow(lineage)
+	v.follow(lineage, b.Revision < v.position.Revision)
 	for _, k := range v.missing(named) {
 		v.drop(k, b.Revision)
 	}
@@ -215,9 +216,10 @@ func (v *view) missing(named map[allocator.Key]bool) []allocator.Key {
 	return out
 }
 
-// follow compares the store's lineage with the view's.
-func (v *view) follow(l allocator.Lineage) {
-	if v.position.Nonce != "" && !continues(l, v.position) {
+// follow compares the store's lineage with the view's. A copy from within the
+// present term may have the same counter: then the revision tells.
+func (v *view) follow(l allocator.Lineage, wentBack bool) {
+	if wentBack || v.position.Nonce != "" && !continues(l, v.position) {
 		v.restored, v.out.restored = true, true
 		clear(v.withdrawn)
 		for _, info := range v.numbers {
@@ -277,6 +279,6 @@ func (v *view) take(r *allocator.Record) {
 	case allocator.Address:
 		v.takePair(r, value)
 	case allocator.Lineage:
-		v.follow(value)
+		v.follow(value, false)
 	}
 }

@@ -3,11 +3,13 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/signet-identity/signet/allocator"
 	"github.com/signet-identity/signet/allocator/identity"
+	"github.com/signet-identity/signet/allocator/labels"
 )
 
 func (v *view) takePair(r *allocator.Record, value allocator.Address) {
@@ -51,10 +53,7 @@ func (v *view) tellOwner(p *pair, present bool, revision int64) {
 	if !p.prefix.IsSingleIP() || !v.own.has(p.prefix.Addr()) {
 		return
 	}
-	owner := p.owner
-	if p.node != "" {
-		owner = "node " + p.node
-	}
+	owner := p.publisher()
 	v.out.own = append(v.out.own, ownSeen{addr: p.prefix.Addr(), seen: seen{present: present, ours: present && p.node == v.node,
 		endpoint: p.endpoint, number: p.number, owner: owner, revision: revision}})
 }
@@ -134,6 +133,12 @@ func (v *view) show(p *pair, e remoteEntry) {
 	if p.shown == e {
 		return
 	}
+	if p.shown.dead {
+		v.dead--
+	}
+	if e.dead {
+		v.dead++
+	}
 	p.shown = e
 	v.out.entries = append(v.out.entries, entryChange{prefix: p.prefix, entry: e})
 }
@@ -170,6 +175,32 @@ func (v *view) takeEntries() []entryChange {
 	out := v.out.entries
 	v.out.entries = nil
 	return out
+}
+
+// publisher names who published a pair, for messages.
+func (p *pair) publisher() string {
+	switch {
+	case p.node != "":
+		return "node " + p.node
+	case p.owner != "":
+		return p.owner
+	default:
+		return "somebody unnamed"
+	}
+}
+
+// takenBy says who publishes an address, unless that is this node for the
+// endpoint of this id, or was and has been taken back.
+func (v *view) takenBy(a netip.Addr, id string) (owner string, taken bool) {
+	prefix := hostPrefix(a)
+	p := v.pairs[prefix]
+	if p == nil || p.node == v.node && (p.endpoint == id || p.revision <= v.withdrawn[prefix]) {
+		return "", false
+	}
+	if p.endpoint != "" {
+		return fmt.Sprintf("endpoint %s of %s", labels.Quote(p.endpoint), p.publisher()), true
+	}
+	return p.publisher(), true
 }
 
 // leftovers lists addresses that are published for this node and that the

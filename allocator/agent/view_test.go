@@ -291,3 +291,30 @@ func TestViewFollowedEqualsListed(t *testing.T) {
 		})
 	})
 }
+
+// An address that the node has taken back is free at once, though the mirror
+// still shows it; one that is published anew, or by others, is not.
+func TestTakenBy(t *testing.T) {
+	f := newFeed(t, allocator.Position{})
+	k, v := pairFor("10.244.0.7", 1001, "signet:default:n1:a")
+	f.step(k, v)
+	at := addr("10.244.0.7")
+	taken := func(what, id, want string) {
+		t.Helper()
+		if owner, ok := f.v.takenBy(at, id); ok != (want != "") || owner != want {
+			t.Errorf("%s: %q, want %q", what, owner, want)
+		}
+	}
+	taken("for its own endpoint", "a", "")
+	taken("for another", "b", `endpoint "a" of node n1`)
+	f.note(f.v.released([]departure{{addr: at, withdrawnAt: f.rev + 1}}))
+	taken("withdrawn, and not yet seen", "b", "")
+	f.step(k, nil)
+	taken("gone", "b", "")
+	k, v = pairFor("10.244.0.7", 1001, "signet:default:n2:a")
+	f.step(k, v)
+	taken("of another node under the same id", "a", `endpoint "a" of node n2`)
+	k, v = pairFor("10.244.0.7", 1001, "")
+	f.step(k, v)
+	taken("of nobody known", "a", "somebody unnamed")
+}

@@ -134,10 +134,11 @@ func (s *Server) Store(ctx context.Context) (*kvstore.Etcd, error) {
 }
 
 // Close stops the member and frees the data folder. Close clients first: the
-// member waits some seconds for streams that are still open.
+// member waits some seconds for streams that are still open. A second call does nothing.
 func (s *Server) Close() {
 	if s.etcd != nil {
 		s.etcd.Close()
+		s.etcd = nil
 	}
 	s.lock.Close()
 }

@@ -84,7 +84,7 @@ type Endpoint struct {
 	Labels    []string               `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty"`
 	Number    uint32                 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
 	Node      string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
-	// waiting-for-identity, ready, or failed.
+	// waiting-for-identity, waiting-to-publish, ready, or failed.
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// Why it is not ready.
 	Reason            string       `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`

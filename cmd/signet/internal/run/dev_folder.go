@@ -33,7 +33,7 @@ type NoClusterError struct{ DataDir string }
 
 // Error names the folder and the way out.
 func (e *NoClusterError) Error() string {
-	return fmt.Sprintf("the data folder %s has a store in which no cluster was born (its first start may have been cut short): remove the folder, or start once with --new-cluster", e.DataDir)
+	return fmt.Sprintf("the data folder %s has a store whose cluster's record is gone: remove the folder, or start once with --new-cluster", e.DataDir)
 }
 
 // checkFolder finds out whose the store is before anything is written to it.
@@ -57,9 +57,28 @@ func (d *Dev) checkFolder(ctx context.Context, store kvstore.Store) error {
 		}
 	}
 	if len(have) == 0 {
+		if d.NewCluster, err = unborn(ctx, layout, store); err != nil || d.NewCluster {
+			return err
+		}
 		return &NoClusterError{DataDir: d.DataDir}
 	}
 	return &OtherClusterError{DataDir: d.DataDir, Have: have, Want: d.Cluster}
+}
+
+// unborn says whether no leader has ever written to the store: the first start
+// was cut short, and the cluster can be born now.
+func unborn(ctx context.Context, layout kvstore.Layout, store kvstore.Store) (bool, error) {
+	lineage, err := layout.Key(allocator.LineageKey())
+	if err != nil {
+		return false, err
+	}
+	for _, span := range []kvstore.Span{{Key: lineage}, kvstore.PrefixSpan(layout.Masters()), kvstore.PrefixSpan(layout.References())} {
+		r, err := store.Range(ctx, kvstore.RangeRequest{Key: span.Key, RangeEnd: span.End, Limit: 1})
+		if err != nil || len(r.KVs) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // clusters are the clusters of a store by id, as its table of ids names them.

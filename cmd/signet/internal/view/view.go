@@ -156,7 +156,7 @@ type Endpoint struct {
 	Labels    []string `json:"labels"`
 	Number    uint32   `json:"number"`
 	Node      string   `json:"node"`
-	State     string   `json:"state"` // waiting-for-identity, ready or failed
+	State     string   `json:"state"` // waiting-for-identity, waiting-to-publish, ready or failed
 	Reason    string   `json:"reason,omitempty"`
 }
 
