@@ -9,7 +9,7 @@ TOOLS   := bin/tools
 # Tests that need root, BPF or a slow build say so when they skip.
 TESTFLAGS ?=
 
-.PHONY: help run build test test-all e2e lint generate check-generated bench clean
+.PHONY: help run build test test-all soak lint generate check-generated bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,8 +23,12 @@ build: ## build bin/signet
 test: build ## run the tests (minutes)
 	go test -timeout 20m $(TESTFLAGS) ./...
 
-test-all: test ## the tests, then those with the race detector
+test-all: test ## the tests, then faults on real processes and the race detector
+	SIGNET_NEMESIS=2m go test -count=1 -v -timeout 20m ./e2e/nemesis
 	go test -race -timeout 40m -short ./allocator/... ./kvstore/... ./datapath/...
+
+soak: ## an hour of faults on real processes
+	SIGNET_NEMESIS=1h go test -count=1 -v -timeout 2h -run TestNemesis ./e2e/nemesis
 
 lint: $(TOOLS)/golangci-lint ## vet, formatting and the rules of the house
 	gofmt -l $$(git ls-files '*.go') | (! grep .)

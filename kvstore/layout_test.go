@@ -36,6 +36,7 @@ func TestLayoutSpellsTheTableOfKeys(t *testing.T) {
 		{allocator.AddressKey("fd00::1"), "cilium/state/ip/v1/default/fd00::1"},
 		{allocator.PresenceKey("node-1"), "signet/v1/default/nodes/node-1"},
 		{allocator.GoneKey("node-1"), "signet/v1/default/gone/node-1"},
+		{allocator.KnownKey("node-1"), "signet/v1/default/known/node-1"},
 		{allocator.IdleKey(256), "signet/v1/default/idle/256"},
 		{allocator.TombstoneKey(256), "signet/v1/default/tombstones/256"},
 		{allocator.LineageKey(), "signet/v1/default/lineage"},
