@@ -24,6 +24,7 @@ test: build ## run the tests (minutes)
 	go test -timeout 20m $(TESTFLAGS) ./...
 
 test-all: test ## the tests, then faults on real processes and the race detector
+	go test -count=1 -v -timeout 60m -run 'TestSimulation$$' ./allocator/sim -args -seeds=20000
 	SIGNET_NEMESIS=2m go test -count=1 -v -timeout 20m ./e2e/nemesis
 	go test -race -timeout 40m -short ./allocator/... ./kvstore/... ./datapath/...
 

@@ -3,11 +3,11 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/signet-identity/signet/allocator"
+	"github.com/signet-identity/signet/allocator/identity"
 	"github.com/signet-identity/signet/allocator/labels"
 	"github.com/signet-identity/signet/kvstore"
 )
@@ -21,9 +21,14 @@ type agent struct {
 	holder   string
 	node     bool
 	gone     bool // it never comes back
+	leaves   bool // it is leaving, whatever crashes meanwhile
+	left     bool // it has left; who comes back is another instance
 	instance int
+	kernel   firewall
 	link     *link
 	presence *kvstore.Presence
+	view     *follower
+	asking   bool // a Leave is under way
 	alarm    time.Duration
 	wants    []*want
 	leader   int // index of the candidate to ask
@@ -45,7 +50,11 @@ type want struct {
 }
 
 func (w *world) addAgent(holder string, node bool, sets []labels.Set) *agent {
-	a := &agent{process: process{w: w, name: holder}, holder: holder, node: node}
+	a := &agent{process: process{w: w, name: holder, rate: 1}, holder: holder, node: node,
+		kernel: firewall{entries: map[identity.Number]string{}}}
+	if node {
+		a.rate = w.someRate()
+	}
 	for _, s := range sets {
 		a.wants = append(a.wants, &want{set: s})
 	}
@@ -63,7 +72,7 @@ func (a *agent) start() {
 	w := a.w
 	a.life++
 	a.up, a.alarm, a.hello, a.was = true, 0, false, false
-	checkpoint := w.chance(0.5)
+	checkpoint := w.chance(0.5) && !a.left
 	for _, x := range a.wants {
 		if !checkpoint {
 			x.hold, x.unsure = 0, true // what it has given up was noted before it was sent
@@ -71,13 +80,21 @@ func (a *agent) start() {
 		x.busy, x.confirm = false, true
 	}
 	if a.node {
-		if w.chance(0.2) {
+		if a.left || w.chance(0.2) {
 			a.instance++
+			if w.chance(0.5) { // the node was booted anew
+				clear(a.kernel.entries)
+			}
 		}
+		if a.left {
+			a.leaves, a.left = false, false
+		}
+		a.asking = false
+		a.view = w.newFollower()
 		a.link = newLink(&a.process)
 		a.presence = kvstore.NewPresence(kvstore.PresenceConfig{
 			Key: mustKey(w.layout, allocator.PresenceKey(a.holder)), TTL: presenceTTL, Retry: 300 * time.Millisecond,
-			Value: allocator.Presence{Node: a.holder, Version: "sim", Instance: fmt.Sprintf("%s-%d", a.holder, a.instance)},
+			Value: allocator.Presence{Node: a.holder, Version: "sim", Instance: a.instanceName()},
 		})
 	}
 	w.log(a.name, "starts, life %d, checkpoint %v", a.life, checkpoint)
@@ -87,21 +104,25 @@ func (a *agent) start() {
 // wake looks at the clock and does what is due.
 func (a *agent) wake() {
 	if a.node {
-		a.presence.Tick(a.w.now)
+		a.presence.Tick(a.clock())
+		a.view.mirror.Tick(a.clock())
 	}
 	a.pump()
 }
 
 func (a *agent) pump() {
-	w := a.w
-	wake := w.now + 100*time.Millisecond
+	wake := a.clock() + 100*time.Millisecond
 	if a.node {
 		r := a.presence.Ready()
 		for _, call := range r.Calls {
-			a.link.carry(laneElection, call, func(ans kvstore.Answer) { a.presence.Step(w.now, ans); a.pump() })
+			a.link.carry(laneElection, call, func(ans kvstore.Answer) { a.presence.Step(a.clock(), ans); a.pump() })
 		}
-		wake = min(wake, r.Wake)
-		stands := a.presence.Status(w.now).Present
+		wake = min(wake, r.Wake, a.follow())
+		if r.Stopped {
+			a.hasLeft()
+			return
+		}
+		stands := a.presence.Status(a.clock()).Present
 		if stands && !a.was {
 			a.reconfirm() // it may have been purged meanwhile
 		}
@@ -111,9 +132,9 @@ func (a *agent) pump() {
 	if a.alarm != 0 && a.alarm <= wake {
 		return
 	}
-	a.alarm = max(wake, w.now+1)
+	a.alarm = max(wake, a.clock()+1)
 	set := a.alarm
-	a.later(set-w.now, laneTimer, func() {
+	a.later(a.world(set-a.clock()), laneTimer, func() {
 		if a.alarm == set {
 			a.alarm = 0
 			a.wake()
@@ -122,7 +143,7 @@ func (a *agent) pump() {
 }
 
 func (a *agent) reconfirm() {
-	a.helloAt = a.w.now
+	a.helloAt = a.clock()
 	for _, x := range a.wants {
 		x.confirm = true
 	}
@@ -130,14 +151,21 @@ func (a *agent) reconfirm() {
 
 // act sends what can be sent.
 func (a *agent) act() {
+	if a.leaves {
+		a.leave()
+		return
+	}
 	if a.node && !a.was {
 		return
 	}
-	if a.node && !a.hello && a.w.now >= a.helloAt {
+	if a.node {
+		a.acknowledge()
+	}
+	if a.node && !a.hello && a.clock() >= a.helloAt {
 		a.sayHello()
 	}
 	for _, x := range a.wants {
-		if x.busy || a.w.now < x.retry {
+		if x.busy || a.clock() < x.retry {
 			continue
 		}
 		switch {
@@ -157,14 +185,25 @@ func (a *agent) allocate(x *want) {
 	a.call(allocator.AllocateRequest{Labels: x.set, Holder: a.holder, GivenUpHold: x.given}, func(r allocator.Reply, from int64, err error) {
 		x.busy = false
 		switch {
+		case a.leaves:
 		case err != nil:
 			x.unsure = true
 			a.again(x)
 		case r.Err != nil:
+			if r.Err.Code == allocator.Exhausted {
+				a.w.checker.exhausted(x.set.Text(), from)
+			}
 			a.refused(x, r.Err)
 		default:
 			got := r.Value.(allocator.Allocation)
 			a.w.checker.allocated(refKey{x.set.Text(), a.holder}, got, from)
+			if a.node && !a.entitled(got) {
+				a.again(x)
+				return
+			}
+			if a.node {
+				a.enter(got.Identity.Number, got.Identity.Labels)
+			}
 			x.hold, x.given, x.confirm, x.unsure = got.Hold, 0, false, false
 			a.w.stats.Allocated++
 		}
@@ -178,11 +217,12 @@ func (a *agent) release(x *want) {
 	a.call(allocator.ReleaseRequest{Labels: x.set, Holder: a.holder, Hold: hold}, func(r allocator.Reply, from int64, err error) {
 		x.busy = false
 		switch {
+		case a.leaves:
 		case err != nil:
 			a.again(x)
 		case r.Err != nil && r.Err.Code == allocator.FailedPrecondition:
 			x.given = 0 // another hold stands: that of an Allocate that came late
-			a.helloAt = a.w.now
+			a.helloAt = a.clock()
 			x.unsure = true
 		case r.Err != nil:
 			a.refused(x, r.Err)
@@ -198,23 +238,25 @@ func (a *agent) release(x *want) {
 }
 
 func (a *agent) again(x *want) {
-	x.retry = a.w.now + a.w.between(10*time.Millisecond, 200*time.Millisecond)
+	x.retry = a.clock() + a.w.between(10*time.Millisecond, 200*time.Millisecond)
 }
 
 func (a *agent) refused(x *want, err *allocator.Error) {
 	a.w.stats.Refused++
-	x.retry = a.w.now + max(err.Retry/2, 50*time.Millisecond)
+	x.retry = a.clock() + min(max(err.Retry/2, 50*time.Millisecond), time.Second)
 }
 
 // sayHello asks what the node holds, and gives back what it does not want.
 func (a *agent) sayHello() {
 	a.hello = true
-	instance := fmt.Sprintf("%s-%d", a.holder, a.instance)
-	a.call(allocator.HelloRequest{Node: a.holder, Instance: instance}, func(r allocator.Reply, _ int64, err error) {
+	a.call(allocator.HelloRequest{Node: a.holder, Instance: a.instanceName()}, func(r allocator.Reply, _ int64, err error) {
 		a.hello = false
-		a.helloAt = a.w.now + 3*time.Second
+		a.helloAt = a.clock() + 3*time.Second
+		if a.leaves {
+			return
+		}
 		if err != nil || r.Err != nil {
-			a.helloAt = a.w.now + 200*time.Millisecond
+			a.helloAt = a.clock() + 200*time.Millisecond
 			return
 		}
 		held := map[string]int64{}
@@ -237,12 +279,33 @@ func (a *agent) sayHello() {
 // toggle changes what the agent wants.
 func (a *agent) toggle() {
 	x := a.wants[a.w.random.IntN(len(a.wants))]
+	if a.leaves {
+		return
+	}
 	x.wanted = !x.wanted
+	if x.wanted && a.w.opt.Profile == Reuse {
+		a.wantLess(x)
+	}
 	a.w.log(a.name, "wants %s: %v", x.set, x.wanted)
 	if a.up && !a.paused {
 		a.pump()
 	}
 }
+
+// wantLess gives up another label set if the agent has as many as it may want.
+func (a *agent) wantLess(but *want) {
+	var others []*want
+	for _, x := range a.wants {
+		if x.wanted && x != but {
+			others = append(others, x)
+		}
+	}
+	if len(others) >= perHolder {
+		others[a.w.random.IntN(len(others))].wanted = false
+	}
+}
+
+func (a *agent) instanceName() string { return fmt.Sprintf("%s-%d", a.holder, a.instance) }
 
 // believes says whether the holder counts on this hold.
 func (w *world) believes(k refKey, hold int64) bool {
@@ -259,59 +322,4 @@ func (w *world) believes(k refKey, hold int64) bool {
 		}
 	}
 	return false
-}
-
-var errNoAnswer = errors.New("no answer came")
-
-// call sends a request to the candidate that is thought to lead. done is told
-// the reply, or an error when none came in time; from is the store's revision
-// when the request was sent.
-func (a *agent) call(req any, done func(r allocator.Reply, from int64, err error)) {
-	w := a.w
-	index := a.leader
-	if !w.quiet && w.chance(0.1) {
-		index = w.random.IntN(len(w.candidates)) // it heard something else
-	}
-	to := w.candidates[index%len(w.candidates)]
-	from := w.told
-	asked := w.checker.asks(req)
-	finished := false
-	var cancel func()
-	finish := func(r allocator.Reply, err error) {
-		if finished {
-			return
-		}
-		finished = true
-		if (err != nil || r.Err != nil && r.Err.Code == allocator.Unavailable) && a.leader == index {
-			a.leader++ // perhaps another leads by now
-		}
-		done(r, from, err)
-		a.pump()
-	}
-	w.stats.Requests++
-	w.log(a.name, "asks %s: %s", to.name, requestText(req))
-	a.later(callTimeout, laneRequest, func() {
-		if !finished && cancel != nil && w.chance(0.5) {
-			to.later(w.delay(), laneRequest, cancel)
-		}
-		finish(allocator.Reply{}, errNoAnswer)
-	})
-	if w.fault("lost request", w.faults.loseRequest) {
-		return
-	}
-	out := w.delay()
-	if w.fault("late request", w.faults.late/2) {
-		out = callTimeout + w.between(0, 3*time.Second)
-	}
-	w.in(out, func() {
-		to.deliver(to.life, laneRequest, func() {
-			cancel = to.ask(req, func(r allocator.Reply) {
-				asked.answered = r.Err == nil || r.Err.Code != allocator.Unavailable
-				w.log(to.name, "answers %s: %s", a.name, replyText(r))
-				if !w.fault("lost answer", w.faults.loseAnswer) {
-					a.later(w.delay(), laneRequest, func() { finish(r, nil) })
-				}
-			})
-		})
-	})
 }

@@ -29,6 +29,7 @@ type candidate struct {
 	term     int          // counts begins and ends of terms of this life
 	fence    commit.Fence // as the term began
 	ticked   time.Duration
+	listedAt time.Duration // when the first list came in; 0: not yet
 	alarm    time.Duration // when the next one rings; 0: none is set
 	nextID   uint64
 	callers  map[uint64]func(allocator.Reply)
@@ -36,7 +37,7 @@ type candidate struct {
 }
 
 func (w *world) addCandidate(name string) {
-	c := &candidate{process: process{w: w, name: name}}
+	c := &candidate{process: process{w: w, name: name, rate: w.someRate()}}
 	w.candidates = append(w.candidates, c)
 	c.start()
 }
@@ -62,9 +63,9 @@ func (c *candidate) start() {
 		panic(err)
 	}
 	c.mirror = mirror
-	c.core = allocator.New(coreConfig())
+	c.core = allocator.New(w.coreConfig())
 	c.commit = commit.New(commitConfig())
-	c.term, c.ticked, c.alarm, c.nextID = 0, 0, 0, 0
+	c.term, c.ticked, c.alarm, c.nextID, c.listedAt = 0, 0, 0, 0, 0
 	c.callers = map[uint64]func(allocator.Reply){}
 	w.log(c.name, "starts, life %d", c.life)
 	c.wake()
@@ -72,11 +73,12 @@ func (c *candidate) start() {
 
 // wake lets every machine look at the clock.
 func (c *candidate) wake() {
-	now := c.w.now
+	now := c.clock()
 	c.election.Tick(now)
 	c.mirror.Tick(now)
 	if now >= c.ticked+tickEvery {
 		c.ticked = now
+		c.forgeAcks()
 		c.core.Tick(now)
 	}
 	c.pump()
@@ -91,12 +93,12 @@ func (c *candidate) pump() {
 			c.change(change)
 		}
 		for _, call := range er.Calls {
-			c.link.carry(laneElection, call, func(a kvstore.Answer) { c.election.Step(c.w.now, a); c.pump() })
+			c.link.carry(laneElection, call, func(a kvstore.Answer) { c.election.Step(c.clock(), a); c.pump() })
 		}
 		mr := c.mirror.Ready()
 		c.apply(mr)
 		for _, call := range mr.Calls {
-			c.link.carry(laneMirror, call, func(a kvstore.Answer) { c.mirror.Step(c.w.now, a); c.pump() })
+			c.link.carry(laneMirror, call, func(a kvstore.Answer) { c.mirror.Step(c.clock(), a); c.pump() })
 		}
 		moved = c.pumpCore()
 		moved = moved || len(er.Changes)+len(mr.Batches) > 0
@@ -113,9 +115,9 @@ func (c *candidate) ring(at time.Duration) {
 	if c.alarm != 0 && c.alarm <= at || at == kvstore.Never {
 		return
 	}
-	c.alarm = max(at, c.w.now+1)
+	c.alarm = max(at, c.clock()+1)
 	set := c.alarm
-	c.later(set-c.w.now, laneTimer, func() {
+	c.later(c.world(set-c.clock()), laneTimer, func() {
 		if c.alarm == set {
 			c.alarm = 0
 			c.wake()
@@ -128,6 +130,9 @@ func (c *candidate) apply(mr kvstore.MirrorReady) {
 	for _, b := range mr.Batches {
 		batch, _ := kvstore.DecodeBatch(c.w.layout, b)
 		before := c.core.Applied()
+		if c.listedAt == 0 {
+			c.listedAt = c.clock()
+		}
 		c.w.log(c.name, "applies %d (reset %v): %d records, %d deleted", batch.Revision, batch.Reset, len(batch.Records), len(batch.Deleted))
 		c.core.Apply(batch)
 		if c.core.Applied() < before {
@@ -171,6 +176,7 @@ func (c *candidate) pumpCore() bool {
 }
 
 func (c *candidate) submit(op allocator.Op) {
+	c.setWallClock(op)
 	c.w.log(c.name, "op %d %s", op.ID, opText(op))
 	if c.w.opt.mutation.confirmAtOnce && len(op.Writes) == 0 {
 		c.core.Done(allocator.Outcome{Op: op.ID, Kind: allocator.Committed, Revision: c.core.Applied()})
@@ -183,8 +189,8 @@ func (c *candidate) outcome(o allocator.Outcome) {
 	c.w.log(c.name, "op %d is %v at %d", o.Op, o.Kind, o.Revision)
 	c.w.checker.outcome(opKey{c.name, c.life, o.Op}, o)
 	if o.Kind == allocator.Committed {
-		c.election.Progress(c.w.now)
-		c.mirror.Want(c.w.now, o.Revision)
+		c.election.Progress(c.clock())
+		c.mirror.Want(c.clock(), o.Revision)
 	}
 	c.core.Done(o)
 }
@@ -202,7 +208,14 @@ func (c *candidate) change(change kvstore.RoleChange) {
 	c.w.log(c.name, "leads, epoch %d", change.Fence.Epoch)
 	c.fence = change.Fence
 	c.commit.BeginTerm(c.fence)
-	c.core.BeginTerm(c.w.now, fmt.Sprintf("%s-%d-%d", c.name, c.life, c.term))
+	c.resetMarks()
+	nonce := fmt.Sprintf("%s-%d-%d", c.name, c.life, c.term)
+	if c.listedAt == 0 || c.clock()-c.listedAt < 2*presenceTTL { // as the operator does
+		c.w.stats.Cold++
+		c.core.BeginColdTerm(c.clock(), nonce)
+	} else {
+		c.core.BeginTerm(c.clock(), nonce)
+	}
 }
 
 func (c *candidate) end() {
@@ -214,7 +227,7 @@ func (c *candidate) end() {
 // abandon ends the term from within.
 func (c *candidate) abandon(reason string) {
 	c.core.EndTerm()
-	c.election.Abandon(c.w.now, reason)
+	c.election.Abandon(c.clock(), reason)
 }
 
 // send carries out one transaction of the committer. The process may stand
@@ -286,51 +299,6 @@ func (c *candidate) answered(term int, tx commit.Transaction, r kvstore.TxnResul
 		c.commit.Result(res)
 	}
 	c.pump()
-}
-
-// encode puts a transaction into the store's form, less what a mutation strips.
-func (c *candidate) encode(tx commit.Transaction) (kvstore.Txn, error) {
-	who := c.election.Candidate()
-	txn, err := c.w.layout.Encode(tx, who)
-	m := c.w.opt.mutation
-	if err != nil || tx.Kind != commit.Work || m.strip == nil && !m.noFence {
-		return txn, err
-	}
-	stripped := tx
-	if m.strip != nil {
-		stripped.Ops = nil
-		for _, op := range tx.Ops {
-			stripped.Ops = append(stripped.Ops, m.strip(op))
-		}
-	}
-	less, err := c.w.layout.Encode(stripped, who)
-	txn.If = less.If
-	if m.noFence {
-		txn.If = txn.If[kvstore.FenceCompares:]
-	}
-	return txn, err
-}
-
-// unknown is what the committer is told of a transaction without an answer.
-func (c *candidate) unknown(tx commit.Transaction) commit.Result {
-	if !c.w.opt.mutation.noBarrier {
-		return commit.Result{ID: tx.ID, Unknown: true}
-	}
-	r := commit.Result{ID: tx.ID, Oldest: tx.Fence.Epoch,
-		Own: commit.OwnKey{Present: true, CreateRevision: tx.Fence.Epoch, ModRevision: tx.Fence.Mod, Count: tx.Fence.Count}}
-	for _, op := range tx.Ops { // a picture in which no guard holds, of a revision that teaches nothing
-		var seen []allocator.Observed
-		for _, g := range op.Guards {
-			o := allocator.Observed{Key: g.Key}
-			if g.Kind == allocator.GuardAbsent || g.Kind == allocator.GuardEmpty {
-				o.Record = &allocator.Record{Key: g.Key}
-				o.Record.Key.Name = "somebody"
-			}
-			seen = append(seen, o)
-		}
-		r.Observed = append(r.Observed, seen)
-	}
-	return r
 }
 
 // ask is a request that has reached the candidate.

@@ -60,9 +60,11 @@ type life struct {
 	born, removed int64
 }
 
+// stamp is a mark, and when it was written.
 type stamp struct {
 	revision int64
 	at       time.Duration
+	servedS  int64 // as the mark says
 }
 
 // checker holds the store's full history as far as the invariants need it.
@@ -75,14 +77,23 @@ type checker struct {
 	holders   map[string]int            // live references of a label set
 	versions  map[int64]map[refKey]*version
 	elections map[string]kvstore.KV
-	present   map[string]bool // nodes with a presence under a lease
+	present   map[string]bool   // nodes with a presence under a lease
+	instances map[string]string // of the last presence of each node
 	gone      map[string]stamp
 	idle      map[identity.Number]stamp
 	lineage   []served
 	fates     map[opKey]*fate
 	touched   map[identity.Number]bool // somebody edited this number's keys by hand
 
-	asked map[refKey][]*ask // releases, and allocations with a given-up hold
+	tombs      map[identity.Number]freed // that stand
+	freed      map[identity.Number]freed // the last removal of each number
+	memory     map[string]int            // masters and tombstones of a label set
+	knownSince map[string]int64
+	knownTill  map[string]int64
+	standing   map[string]standing // by node
+
+	nodeAsks map[string][]*ask // leaves and forgets, by node
+	asked    map[refKey][]*ask // releases, and allocations with a given-up hold
 }
 
 // served is one rewrite of the lineage.
@@ -93,11 +104,12 @@ type served struct {
 
 func newChecker(w *world) *checker {
 	return &checker{
-		w: w, space: coreConfig().Space,
+		w: w, space: w.coreConfig().Space,
 		masters: map[identity.Number]*life{}, numbers: map[string]int{}, refs: map[refKey]*version{},
 		holders: map[string]int{}, versions: map[int64]map[refKey]*version{}, elections: map[string]kvstore.KV{},
-		present: map[string]bool{}, gone: map[string]stamp{}, idle: map[identity.Number]stamp{},
-		fates: map[opKey]*fate{}, touched: map[identity.Number]bool{}, asked: map[refKey][]*ask{},
+		present: map[string]bool{}, instances: map[string]string{}, gone: map[string]stamp{}, idle: map[identity.Number]stamp{},
+		fates: map[opKey]*fate{}, touched: map[identity.Number]bool{}, asked: map[refKey][]*ask{}, nodeAsks: map[string][]*ask{},
+		tombs: map[identity.Number]freed{}, freed: map[identity.Number]freed{}, memory: map[string]int{}, knownSince: map[string]int64{}, knownTill: map[string]int64{}, standing: map[string]standing{},
 	}
 }
 
@@ -143,7 +155,7 @@ func (c *checker) checkFence(o origin) {
 // deposed judges a leader that takes itself for deposed: no key of an election
 // is ever written by others here, so its own must be gone.
 func (c *checker) deposed(who string, lease int64) {
-	if own, ok := c.elections[c.w.layout.ElectionKey(lease)]; ok {
+	if own, ok := c.elections[c.w.layout.ElectionKey(lease)]; ok && !c.w.opt.mutation.phantom {
 		c.fail(allocator.I11, "%s gave up its term although its key stands at %d", who, own.ModRevision)
 	}
 }
@@ -212,6 +224,7 @@ func (c *checker) revision(o origin, events []kvstore.Event) {
 	}
 	for _, r := range records { // last, since the marks say why others were deleted
 		c.mark(r)
+		c.know(r)
 	}
 	for _, r := range records {
 		c.after(o, r)
@@ -260,15 +273,22 @@ func (c *checker) apply(o origin, r record) {
 		}
 	case allocator.KindPresence:
 		c.present[r.key.Name] = !r.deleted && r.kv.Lease != 0
+		if p, ok := r.value.(allocator.Presence); ok {
+			c.instances[r.key.Name] = p.Instance
+		}
+	case allocator.KindTombstone:
+		c.tombstone(r)
 	case allocator.KindLineage:
 		c.lineageWritten(r)
 	}
 }
 
 func (c *checker) mark(r record) {
-	stand := stamp{r.kv.ModRevision, c.w.now}
+	value, _ := r.value.(allocator.Mark)
+	stand := stamp{r.kv.ModRevision, c.w.now, value.Since.ServedS}
 	switch {
 	case r.key.Kind == allocator.KindGone && r.deleted:
+		c.forgotten(r.key.Name)
 		delete(c.gone, r.key.Name)
 	case r.key.Kind == allocator.KindGone:
 		c.gone[r.key.Name] = stand
@@ -293,6 +313,9 @@ func (c *checker) after(o origin, r record) {
 		if n := c.numbers[string(r.value.(allocator.LabelSet))]; n > 1 {
 			c.fail(allocator.I1, "%v has %d live numbers", r.value, n)
 		}
+		if !c.touched[r.key.Number] {
+			c.firewalls(r.key.Number, string(r.value.(allocator.LabelSet)))
+		}
 	case r.key.Kind == allocator.KindReference && !r.deleted:
 		n := kvstore.ReferenceNumber(allocator.Record{Value: r.value})
 		if m := c.masters[n]; (m == nil || m.removed != 0 || m.text != r.key.Labels) && !c.touched[n] {
@@ -308,7 +331,7 @@ func (c *checker) lineageWritten(r record) {
 		return
 	}
 	for _, s := range c.lineage {
-		if l.ServedS-s.seconds > int64((c.w.now-s.at+servedSlack)/time.Second) {
+		if l.ServedS-s.seconds > int64(float64(c.w.now-s.at+servedSlack)*c.w.fastest/float64(time.Second)) {
 			c.fail(allocator.I7, "served time went from %d s (at %v) to %d s (at %v)", s.seconds, s.at, l.ServedS, c.w.now)
 		}
 		if l.ServedS < s.seconds {

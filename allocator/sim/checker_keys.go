@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/signet-identity/signet/allocator"
@@ -19,6 +20,7 @@ func (c *checker) master(o origin, r record) {
 		if live {
 			old.removed = r.kv.ModRevision
 			c.numbers[old.text]--
+			c.knowLess(old.text)
 			c.collected(o, n)
 		}
 		return
@@ -32,8 +34,10 @@ func (c *checker) master(o origin, r record) {
 	}
 	if live {
 		c.numbers[old.text]--
+		c.knowLess(old.text)
 	}
 	c.numbers[text]++
+	c.knowMore(text)
 	c.masters[n] = &life{text: text, born: r.kv.ModRevision}
 	c.w.stats.Created++
 }
@@ -46,7 +50,7 @@ func (c *checker) created(n identity.Number, text string, old *life, live bool) 
 	case live:
 		c.fail(allocator.I3, "live number %d went from %s to %s", n, old.text, text)
 	case old != nil && old.text != text && !c.touched[n]:
-		c.fail(allocator.I4, "freed number %d went from %s to %s", n, old.text, text)
+		c.reused(n, text, old)
 	}
 }
 
@@ -56,9 +60,8 @@ func (c *checker) collected(o origin, n identity.Number) {
 		return
 	}
 	c.w.stats.Collected++
-	since, marked := c.idle[n]
-	if age := c.w.now - since.at; marked && age < identityGrace-markSlack {
-		c.fail(allocator.I5, "number %d was collected %v after its idle mark, before its grace", n, age)
+	if since, marked := c.idle[n]; marked {
+		c.waited(allocator.I5, fmt.Sprintf("number %d was collected", n), since, identityGrace)
 	}
 }
 
@@ -114,29 +117,65 @@ func (c *checker) removedBecause(k refKey, old *version, r record) {
 	since, gone := c.gone[k.holder]
 	kind, node, _ := allocator.ParseHolder(k.holder)
 	switch {
+	case kind == allocator.HolderNode && r.deleted && c.leaving(node):
+		c.w.stats.Purged++
 	case kind != allocator.HolderNode || !r.deleted:
 		c.fail(allocator.I10, "%s of %s under hold %d was taken (deleted %v) and nobody had asked for it", k.text, k.holder, old.hold, r.deleted)
 	case c.present[node]:
 		c.fail(allocator.I10, "%s of %s under hold %d was taken while the node is present", k.text, k.holder, old.hold)
 	case !gone && !c.w.opt.hand():
 		c.fail(allocator.I10, "%s of %s under hold %d was taken without a gone mark", k.text, k.holder, old.hold)
-	case gone && c.w.now-since.at < nodeGrace-markSlack:
-		c.fail(allocator.I10, "%s of %s under hold %d was taken %v after the gone mark", k.text, k.holder, old.hold, c.w.now-since.at)
 	default:
+		if gone && !c.forgetting(node) {
+			c.waited(allocator.I10, fmt.Sprintf("%s of %s under hold %d was taken", k.text, k.holder, old.hold), since, nodeGrace)
+		}
 		c.w.stats.Purged++
 	}
+}
+
+// forgotten judges the end of a gone mark: the node is back, it left, somebody
+// asked to forget it, or it is gone for long enough.
+func (c *checker) forgotten(node string) {
+	since, marked := c.gone[node]
+	if marked && !c.present[node] && !c.leaving(node) && !c.forgetting(node) && !c.w.opt.hand() {
+		c.waited(allocator.I4, node+" was forgotten", since, forgetAfter)
+		c.w.stats.Forgotten++
+	}
+}
+
+// leaving and forgetting say whether somebody asked for it and the answer, if
+// any, came only now.
+func (c *checker) leaving(node string) bool    { return c.askedOf(node, c.instances[node]) }
+func (c *checker) forgetting(node string) bool { return c.askedOf(node, "") }
+
+func (c *checker) askedOf(node, leave string) bool {
+	for _, a := range c.nodeAsks[node] {
+		if !a.answered && a.leave == leave {
+			return true
+		}
+	}
+	return false
 }
 
 // ask is a request of a client that can take a reference, as long as it is known.
 type ask struct {
 	hold     int64 // 0: any
 	allocate bool
+	leave    string // the instance that leaves
 	answered bool
 }
 
 // asks notes a request before it is sent.
 func (c *checker) asks(req any) *ask {
 	switch r := req.(type) {
+	case allocator.LeaveRequest:
+		a := &ask{leave: r.Instance}
+		c.nodeAsks[r.Node] = append(c.nodeAsks[r.Node], a)
+		return a
+	case allocator.ForgetRequest:
+		a := &ask{}
+		c.nodeAsks[r.Node] = append(c.nodeAsks[r.Node], a)
+		return a
 	case allocator.ReleaseRequest:
 		a := &ask{hold: r.Hold}
 		k := refKey{r.Labels.Text(), r.Holder}

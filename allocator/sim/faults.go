@@ -5,6 +5,7 @@ package sim
 import (
 	"time"
 
+	"github.com/signet-identity/signet/allocator"
 	"github.com/signet-identity/signet/kvstore"
 )
 
@@ -17,7 +18,14 @@ type faults struct {
 	loseAnswer  float64
 	pauseAtTxn  float64
 	every       time.Duration // between two of actions
-	actions     []func()
+	actions     []action
+	clocks      bool // clocks run at half, whole or double speed
+}
+
+// action is something that breaks, under the name by which it can be left out.
+type action struct {
+	name string
+	do   func()
 }
 
 func (w *world) chooseFaults() faults {
@@ -29,16 +37,41 @@ func (w *world) chooseFaults() faults {
 	}
 	f := faults{slow: some(0.1), late: some(0.15), loseRequest: some(0.06), loseAnswer: some(0.08),
 		pauseAtTxn: some(0.03), every: w.between(300*time.Millisecond, 3*time.Second)}
-	all := []func(){w.crashCandidate, w.pauseCandidate, w.crashAgent, w.pauseAgent, w.revoke, w.cut, w.compact, w.breakWatches}
-	for _, a := range all {
-		if w.chance(0.6) {
+	edit := action{"edit", w.edit}
+	for _, a := range []action{
+		{"operator crash", w.crashCandidate}, {"operator pause", w.pauseCandidate}, {"agent crash", w.crashAgent},
+		{"agent pause", w.pauseAgent}, {"lease revoked", w.revoke}, {"leases extended", w.extend}, {"cut", w.cut},
+		{"compaction", w.compact}, {"watches broken", w.breakWatches}, {"node leaves", w.leave}, {"node away", w.away},
+		{"forget", w.forget}, {"all operators down", w.outage},
+	} {
+		if w.chance(0.6) && !w.left(a.name) {
 			f.actions = append(f.actions, a)
 		}
 	}
-	if w.opt.hand() {
-		f.actions = append(f.actions, w.edit, w.edit, w.edit)
+	if w.opt.hand() && !w.left(edit.name) {
+		f.actions = append(f.actions, edit, edit, edit)
+	}
+	w.fastest = 1
+	if f.clocks = w.chance(0.3) && !w.left("clocks"); f.clocks {
+		w.fastest = 2
 	}
 	return f
+}
+
+// someRate is how fast a process's clock runs.
+func (w *world) someRate() float64 {
+	if !w.faults.clocks {
+		return 1
+	}
+	switch w.random.IntN(4) {
+	case 0:
+		w.stats.Faults["clock x0.5"]++
+		return 0.5
+	case 1:
+		w.stats.Faults["clock x2"]++
+		return 2
+	}
+	return 1
 }
 
 // breakSomething does one of the actions, and again a while later.
@@ -46,7 +79,7 @@ func (w *world) breakSomething() {
 	if w.quiet || len(w.faults.actions) == 0 {
 		return
 	}
-	w.faults.actions[w.random.IntN(len(w.faults.actions))]()
+	w.faults.actions[w.random.IntN(len(w.faults.actions))].do()
 	w.in(w.between(w.faults.every/2, w.faults.every*3/2), w.breakSomething)
 }
 
@@ -73,23 +106,34 @@ func (w *world) someCandidate() *candidate {
 func (w *world) someAgent() *agent { return w.agents[w.random.IntN(len(w.agents))] }
 
 func (w *world) crashCandidate() {
-	c := w.someCandidate()
-	if !c.up {
-		return
+	if c := w.someCandidate(); c.up {
+		w.stats.Faults["operator crash"]++
+		c.crash(w.between(50*time.Millisecond, 2*electionTTL))
 	}
-	w.stats.Faults["operator crash"]++
-	c.crash()
+}
+
+// outage takes all operators down for about as long: no one is left who has
+// followed the store meanwhile.
+func (w *world) outage() {
+	w.stats.Faults["all operators down"]++
+	down := w.between(500*time.Millisecond, 4*presenceTTL)
+	for _, c := range w.candidates {
+		if c.up {
+			c.crash(down + w.between(0, time.Second))
+		}
+	}
+}
+
+// crash ends the process, and starts it again after a while.
+func (c *candidate) crash(down time.Duration) {
+	c.stop()
+	c.link.close()
 	life := c.life
-	w.in(w.between(50*time.Millisecond, 2*electionTTL), func() {
+	c.w.in(down, func() {
 		if c.life == life && !c.up {
 			c.start()
 		}
 	})
-}
-
-func (c *candidate) crash() {
-	c.stop()
-	c.link.close()
 }
 
 func (w *world) pauseCandidate() {
@@ -100,22 +144,56 @@ func (w *world) pauseCandidate() {
 }
 
 func (w *world) crashAgent() {
+	down := w.between(50*time.Millisecond, 2*presenceTTL)
+	if w.chance(0.5) {
+		down = w.between(presenceTTL, 2*(nodeGrace+2*presenceTTL))
+	}
+	w.takeDown("agent crash", down)
+}
+
+// away takes a node down until about the time at which it is forgotten, or past it.
+func (w *world) away() { w.takeDown("node away", w.between(forgetAfter, 2*forgetAfter)) }
+
+func (w *world) takeDown(kind string, down time.Duration) {
 	a := w.someAgent()
 	if !a.up {
 		return
 	}
-	w.stats.Faults["agent crash"]++
+	w.stats.Faults[kind]++
 	a.stop()
 	a.link.close()
-	life, down := a.life, w.between(50*time.Millisecond, 2*presenceTTL)
-	if w.chance(0.5) {
-		down = w.between(presenceTTL, 2*(nodeGrace+2*presenceTTL))
-	}
+	life := a.life
 	w.in(down, func() {
 		if a.life == life && !a.up && !a.gone {
 			a.start()
 		}
 	})
+}
+
+// leave lets a node leave.
+func (w *world) leave() {
+	if a := w.someAgent(); a.up && !a.paused && a.was && !a.leaves {
+		w.stats.Faults["node leaves"]++
+		a.beginLeave()
+	}
+}
+
+// forget lets a person forget a node that is down, for a while or for good.
+func (w *world) forget() {
+	a, person := w.someAgent(), w.pins[0]
+	if a.up {
+		return
+	}
+	w.stats.Faults["forget"]++
+	person.call(allocator.ForgetRequest{Node: a.holder}, func(allocator.Reply, int64, error) {})
+}
+
+// extend renews every lease, as a store does that changes its own leader.
+func (w *world) extend() {
+	w.stats.Faults["leases extended"]++
+	for _, id := range w.model.Leases() {
+		_, _ = w.model.KeepAlive(id, w.now)
+	}
 }
 
 func (w *world) pauseAgent() {

@@ -92,6 +92,7 @@ func (l *link) request(timeout time.Duration, late float64, ln lane, serve func(
 			done(err)
 		}
 	}
+	timeout = l.p.world(timeout)
 	l.later(timeout, ln, func() { finish(kvstore.ErrUnknownOutcome) })
 	out := w.delay()
 	switch {
@@ -126,6 +127,7 @@ func (l *link) serve(c kvstore.Call) (a kvstore.Answer) {
 			a.Txn, a.Err = w.model.Txn(c.Txn)
 		case kvstore.CallRange:
 			a.Range, a.Err = w.model.Range(c.Range)
+			l.overlook(c, &a)
 		case kvstore.CallGrant:
 			a.Lease, a.Err = w.model.Grant(c.TTL, w.now)
 		case kvstore.CallKeepAlive:

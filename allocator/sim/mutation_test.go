@@ -14,23 +14,59 @@ import (
 func mustNotice(t *testing.T, opt Options, want ...allocator.Invariant) {
 	t.Helper()
 	t.Parallel()
-	_, ran, failed := runSeeds(*seedsFlag, opt, 1)
+	_, ran, failed := runSeeds(mutationSeeds, opt, 1)
 	if len(failed) == 0 {
 		t.Fatalf("%d seeds noticed nothing", ran)
 	}
 	r := Run(failed[0], opt)
-	t.Logf("after %d seeds, seed %d: %v", ran, failed[0], r.Violations[0])
+	t.Logf("seed %d of %d: %v", failed[0], ran, r.Violations[0])
 	if !slices.Contains(want, r.Violations[0].Invariant) {
 		t.Errorf("noticed as %s, expected is one of %v", r.Violations[0].Invariant, want)
 	}
 }
 
-func TestMutation_noFence(t *testing.T) {
+// The table of docs/correctness.md: each protection that is taken away.
+
+func TestMutation_fenceOff(t *testing.T) {
 	mustNotice(t, Options{mutation: mutation{noFence: true}}, allocator.I6)
+}
+
+func TestMutation_ownKeyNotCompared(t *testing.T) {
+	mustNotice(t, Options{mutation: mutation{noOwnCompare: true}}, allocator.I6)
+}
+
+// No candidate that is told the truth leads while an older one stands, so the
+// election has to overlook some; with the compare on, that does no harm.
+func TestMutation_prefixNotCompared(t *testing.T) {
+	mustNotice(t, Options{mutation: mutation{noPrefix: true, phantom: true}}, allocator.I6)
+}
+
+func TestPhantomLeadersWriteNothing(t *testing.T) {
+	t.Parallel()
+	total, ran, failed := runSeeds(*seedsFlag/10, Options{mutation: mutation{phantom: true}}, 1)
+	if total.Faults["phantom leader"] == 0 {
+		t.Error("there were none")
+	}
+	for _, seed := range failed {
+		t.Errorf("seed %d: %v", seed, Run(seed, Options{mutation: mutation{phantom: true}}).Violations)
+	}
+	t.Logf("%d phantom leaders in %d seeds", total.Faults["phantom leader"], ran)
 }
 
 func TestMutation_noBarrier(t *testing.T) {
 	mustNotice(t, Options{mutation: mutation{noBarrier: true}}, allocator.I6)
+}
+
+func TestMutation_acksIgnored(t *testing.T) {
+	mustNotice(t, Options{Profile: Reuse, mutation: mutation{noAcks: true}}, allocator.I4, allocator.I8)
+}
+
+func TestMutation_marksInMemoryOnly(t *testing.T) {
+	mustNotice(t, Options{mutation: mutation{marksInMemory: true}}, allocator.I11)
+}
+
+func TestMutation_wallClockInTheGraces(t *testing.T) {
+	mustNotice(t, Options{mutation: mutation{wallClock: true}}, allocator.I4, allocator.I5, allocator.I7, allocator.I10)
 }
 
 // A late Release takes whatever reference stands.
@@ -49,14 +85,17 @@ func TestMutation_collectWithoutLookingForReferences(t *testing.T) {
 }
 
 func TestMutation_purgeWithoutLookingForThePresence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes hundreds of seeds")
+	}
 	mustNotice(t, Options{mutation: mutation{strip: without(allocator.VerbPurge, allocator.GuardAbsent, allocator.KindPresence)}}, allocator.I10)
 }
 
 func TestMutation_answersWithoutFencedRead(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes about a thousand seeds")
+		t.Skip("takes hundreds of seeds")
 	}
-	mustNotice(t, Options{mutation: mutation{confirmAtOnce: true}}, allocator.I10, allocator.I11)
+	mustNotice(t, Options{mutation: mutation{confirmAtOnce: true}}, allocator.I10, allocator.I11, allocator.I12)
 }
 
 // without strips the guards of one kind on one kind of key from a verb's ops.

@@ -14,6 +14,7 @@ const (
 	laneMirror
 	laneCommit
 	laneRequest
+	laneKernel
 	lanes
 )
 
@@ -24,9 +25,16 @@ type process struct {
 	life   int // counts starts; inputs meant for an earlier life are lost
 	up     bool
 	paused bool
+	rate   float64              // how fast its clock runs; 1: as the store's
 	queues [lanes][]func()      // inputs that wait
 	opens  [lanes]time.Duration // when a lane goes on after a pause
 }
+
+// clock is the process's own monotonic clock.
+func (p *process) clock() time.Duration { return time.Duration(float64(p.w.now) * p.rate) }
+
+// world is how long d of the process's clock takes.
+func (p *process) world(d time.Duration) time.Duration { return time.Duration(float64(d)/p.rate) + 1 }
 
 // deliver runs f in the process now, or once it moves again and everything
 // before it in its lane has run; never in another life.
@@ -45,7 +53,7 @@ func (p *process) drain(l lane) {
 	}
 }
 
-// later is deliver after d, in the present life.
+// later is deliver after d of the world's time, in the present life.
 func (p *process) later(d time.Duration, l lane, f func()) {
 	life := p.life
 	p.w.in(d, func() { p.deliver(life, l, f) })

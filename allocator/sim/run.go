@@ -23,70 +23,9 @@ const (
 	nodeGrace     = 6 * time.Second
 	identityGrace = 6 * time.Second
 	forgetAfter   = 15 * time.Second
+	quarantine    = 6 * time.Second
 	lineageEvery  = time.Second
 )
-
-// Profile says what kind of run a seed gives.
-type Profile uint8
-
-// The profiles.
-const (
-	// BySeed: Hand for one seed in five, else Faults.
-	BySeed Profile = iota
-	// Faults: everything breaks, and nobody but Signet writes.
-	Faults
-	// Hand: in addition somebody edits keys past Signet. The invariants hold for
-	// whatever that did not touch.
-	Hand
-)
-
-// Options bound a run. The zero value of each field means its default.
-type Options struct {
-	Profile    Profile
-	Candidates int           // operators; 3
-	Agents     int           // nodes; 3
-	Sets       int           // label sets that agents choose from; 6
-	Broken     time.Duration // how long faults act; 20 s
-	Settle     time.Duration // how long convergence may take after that; 60 s
-	Trace      bool          // keep a trace, whether or not it fails
-
-	mutation mutation
-}
-
-func (o Options) filled(seed uint64) Options {
-	set := func(n *int, to int) {
-		if *n == 0 {
-			*n = to
-		}
-	}
-	if o.Profile == BySeed {
-		o.Profile = Faults
-		if seed%5 == 4 {
-			o.Profile = Hand
-		}
-	}
-	set(&o.Candidates, 3)
-	set(&o.Agents, 3)
-	set(&o.Sets, 6)
-	if o.Broken == 0 {
-		o.Broken = 20 * time.Second
-	}
-	if o.Settle == 0 {
-		o.Settle = 60 * time.Second
-	}
-	return o
-}
-
-func (o Options) hand() bool { return o.Profile == Hand }
-
-// mutation takes a part of the protection away, to see that the checker notices.
-type mutation struct {
-	noFence       bool                                        // Work transactions without the fence's compares
-	noBarrier     bool                                        // an unknown outcome counts as refused at once
-	confirmAtOnce bool                                        // a repeated Allocate is answered without the fenced read
-	strip         func(allocator.Op) allocator.Op             // what the store is asked to compare
-	request       func(core *allocator.Core, request any) any // what reaches the core
-}
 
 // Violation is a broken invariant.
 type Violation struct {
@@ -109,7 +48,8 @@ type Stats struct {
 
 	Revisions, Terms, Deposed, Transactions, Barriers, Unknown int
 	Requests, Allocated, Released, Refused                     int
-	Created, Collected, Purged                                 int
+	Created, Collected, Purged, Reused, Exhausted              int
+	Acks, Forgotten, Cold                                      int // forgotten: without anybody's asking; terms of leaders that had not followed the store
 }
 
 // Failovers is how often a term began after another's end.
@@ -129,7 +69,7 @@ func (s *Stats) Add(o Stats) {
 		{&s.Revisions, &o.Revisions}, {&s.Terms, &o.Terms}, {&s.Deposed, &o.Deposed}, {&s.Transactions, &o.Transactions},
 		{&s.Barriers, &o.Barriers}, {&s.Unknown, &o.Unknown}, {&s.Requests, &o.Requests}, {&s.Allocated, &o.Allocated},
 		{&s.Released, &o.Released}, {&s.Refused, &o.Refused}, {&s.Created, &o.Created}, {&s.Collected, &o.Collected},
-		{&s.Purged, &o.Purged},
+		{&s.Purged, &o.Purged}, {&s.Reused, &o.Reused}, {&s.Exhausted, &o.Exhausted}, {&s.Acks, &o.Acks}, {&s.Forgotten, &o.Forgotten}, {&s.Cold, &o.Cold},
 	} {
 		*p[0] += *p[1]
 	}
@@ -172,14 +112,14 @@ func newWorld(seed uint64, opt Options) *world {
 	if opt.Trace {
 		w.trace = &trace{}
 	}
-	w.checker = newChecker(w)
 	w.faults = w.chooseFaults()
+	w.checker = newChecker(w)
 	return w
 }
 
 // begin puts everybody into the world.
 func (w *world) begin() {
-	sets := labelSets(w.opt.Sets)
+	sets := w.labelSets(w.opt.Sets)
 	for i := range w.opt.Candidates {
 		w.addCandidate(fmt.Sprintf("op%d", i))
 	}
@@ -203,8 +143,8 @@ func (w *world) churn() {
 
 // labelSets are n label sets, of which the first two have the same start in the
 // number space, and so the next two.
-func labelSets(n int) []labels.Set {
-	space := coreConfig().Space
+func (w *world) labelSets(n int) []labels.Set {
+	space := w.coreConfig().Space
 	var out []labels.Set
 	first := map[identity.Number]string{}
 	for i := 0; len(out) < n; i++ {
@@ -225,12 +165,12 @@ func labelSets(n int) []labels.Set {
 	return out[:n]
 }
 
-func coreConfig() allocator.Config {
+func (w *world) coreConfig() allocator.Config {
 	space, err := identity.NewSpace(identity.DefaultClusterName, 0, 0, false)
 	if err != nil {
 		panic(err)
 	}
-	return allocator.Config{Space: space, NewCluster: true, NodeGrace: nodeGrace, IdentityGrace: identityGrace,
+	return allocator.Config{Space: space, Max: w.opt.limit(space), Quarantine: quarantine, NewCluster: true, NodeGrace: nodeGrace, IdentityGrace: identityGrace,
 		ForgetAfter: forgetAfter, SweepInterval: time.Second, PresenceTTL: presenceTTL, ElectionTTL: electionTTL,
 		LineageEvery: lineageEvery, MaxWaiting: 1000}
 }

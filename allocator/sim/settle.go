@@ -37,6 +37,14 @@ func (w *world) calm() {
 	for _, l := range w.links {
 		l.cutIn, l.cutOut = 0, 0
 	}
+	if w.chance(0.3) { // one more failover, from here on undisturbed
+		for _, c := range w.candidates {
+			if c.core.Serving() {
+				c.crash(300 * time.Millisecond)
+				break
+			}
+		}
+	}
 	w.in(0, w.ask)
 }
 
@@ -58,8 +66,10 @@ func (w *world) ask() {
 func (w *world) settle() {
 	began := w.now
 	why := ""
+	undisturbed := reign{}
 	for w.failure == nil && w.now < began+w.opt.Settle {
 		w.run(w.now + 250*time.Millisecond)
+		w.checkOverdue(&undisturbed)
 		if why = w.unsettled(); why == "" {
 			w.stats.Settle = w.now - began
 			return
@@ -67,10 +77,30 @@ func (w *world) settle() {
 	}
 	w.violate(Violation{Invariant: allocator.I11, Text: fmt.Sprintf("not converged %v after the faults ended: %s", w.opt.Settle, why)})
 	for _, c := range w.candidates {
-		w.log(c.name, "up %v, election %+v, mirror %+v, head %d", c.up, c.election.Status(w.now), c.mirror.Status(w.now), w.model.Revision())
+		w.log(c.name, "up %v, election %+v, mirror %+v, head %d", c.up, c.election.Status(c.clock()), c.mirror.Status(c.clock()), w.model.Revision())
 	}
 	for _, a := range w.agents {
-		w.log(a.name, "up %v, presence %+v, gone mark %v, present %v", a.up, a.presence.Status(w.now), w.checker.gone[a.holder], w.checker.present[a.holder])
+		w.log(a.name, "up %v, presence %+v, gone mark %v, present %v", a.up, a.presence.Status(a.clock()), w.checker.gone[a.holder], w.checker.present[a.holder])
+	}
+}
+
+// reign is a term, and the served time at which it was first seen without faults.
+type reign struct {
+	who   *candidate
+	term  int
+	since int64
+}
+
+// checkOverdue judges what a leader leaves standing that reigns undisturbed.
+func (w *world) checkOverdue(r *reign) {
+	for _, c := range w.candidates {
+		switch {
+		case !c.core.Serving():
+		case r.who != c || r.term != c.term:
+			*r = reign{c, c.term, w.checker.served()}
+		case !w.opt.hand():
+			w.checker.overdue(r.since)
+		}
 	}
 }
 
@@ -165,6 +195,9 @@ func (w *world) compareNodes() string {
 	for _, a := range w.agents {
 		if !a.gone && (gone[a.holder] || !w.checker.present[a.holder]) {
 			return a.name + " is back, and has a gone mark or no presence"
+		}
+		if a.gone && gone[a.holder] && w.opt.Profile == Reuse {
+			return a.name + " is gone, and not forgotten yet"
 		}
 	}
 	return ""

@@ -6,8 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +20,25 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "the seed that TestReplay runs")
-	handFlag  = flag.Bool("hand", false, "TestReplay edits by hand whatever the seed says")
-	seedsFlag = flag.Int("seeds", 2000, "how many seeds TestSimulation runs")
+	optFlag   = flag.String("opt", "", "what TestReplay is bounded by, as Options.String writes it")
+	seedsFlag = flag.Int("seeds", defaultSeeds(), "how many seeds TestSimulation runs; SIGNET_SIM_SEEDS in the environment says so as well")
 )
+
+func defaultSeeds() int {
+	if n, err := strconv.Atoi(os.Getenv("SIGNET_SIM_SEEDS")); err == nil && n > 0 {
+		return n
+	}
+	return 2000
+}
+
+// mutationSeeds is how many seeds a mutation has to be noticed in at most.
+const mutationSeeds = 20_000
+
+// TestMain spends memory rather than time on garbage: runs make a lot of it.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // runSeeds runs seeds 1 to n on all processors, and stops after the first failures.
 func runSeeds(n int, opt Options, enough int) (total Stats, ran int, failed []uint64) {
@@ -51,10 +70,10 @@ func summary(ran int, s Stats, failed int) string {
 	for _, k := range slices.Sorted(maps.Keys(s.Faults)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, s.Faults[k]))
 	}
-	return fmt.Sprintf("%d seeds, %.1f virtual hours, %d revisions, %d failovers, %d transactions, %d unknown, %d barriers, %d deposed; "+
-		"%d requests, %d allocated, %d released, %d purged, %d created, %d collected; longest settling %v; %d violations; faults: %s",
-		ran, s.Time.Hours(), s.Revisions, s.Failovers(ran), s.Transactions, s.Unknown, s.Barriers, s.Deposed,
-		s.Requests, s.Allocated, s.Released, s.Purged, s.Created, s.Collected, s.Settle, failed, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%d seeds, %.1f virtual hours, %d revisions, %d failovers (%d cold), %d transactions, %d unknown, %d barriers, %d deposed; "+
+		"%d requests, %d allocated, %d released, %d purged, %d created, %d collected, %d reused, %d refused for want of numbers, %d acknowledgements, %d nodes forgotten; longest settling %v; %d violations; faults: %s",
+		ran, s.Time.Hours(), s.Revisions, s.Failovers(ran), s.Cold, s.Transactions, s.Unknown, s.Barriers, s.Deposed,
+		s.Requests, s.Allocated, s.Released, s.Purged, s.Created, s.Collected, s.Reused, s.Exhausted, s.Acks, s.Forgotten, s.Settle, failed, strings.Join(kinds, ", "))
 }
 
 func TestSimulation(t *testing.T) {
@@ -80,23 +99,22 @@ func TestSimulation_edits(t *testing.T) {
 	}
 }
 
-// report runs a failed seed again with a trace.
-func report(t *testing.T, seed uint64, opt Options, whole bool) {
+// report runs a failed seed again, with a trace. The first one is shrunk before.
+func report(t *testing.T, seed uint64, opt Options, first bool) {
 	t.Helper()
+	if first {
+		opt, _ = Shrink(seed, opt)
+	}
 	opt.Trace = true
 	r := Run(seed, opt)
 	if len(r.Violations) == 0 {
 		t.Errorf("seed %d failed once and not again: a run is not deterministic", seed)
 		return
 	}
-	if whole {
+	if first {
 		t.Log(strings.Join(r.Trace[max(0, len(r.Trace)-60):], "\n"))
 	}
-	hand := ""
-	if opt.Profile == Hand {
-		hand = " -hand"
-	}
-	t.Errorf("seed %d: %v\nreplay: go test ./allocator/sim -run TestReplay -seed=%d%s -v", seed, r.Violations[0], seed, hand)
+	t.Errorf("seed %d: %v\nreplay: %s", seed, r.Violations[0], ReplayCommand(seed, opt))
 }
 
 // TestReplay runs the seed that -seed names, with its whole trace.
@@ -104,10 +122,11 @@ func TestReplay(t *testing.T) {
 	if *seedFlag == 0 {
 		t.Skip("no -seed")
 	}
-	opt := Options{Trace: true}
-	if *handFlag {
-		opt.Profile = Hand
+	opt, err := ParseOptions(*optFlag)
+	if err != nil {
+		t.Fatal(err)
 	}
+	opt.Trace = true
 	r := Run(*seedFlag, opt)
 	t.Log("\n" + strings.Join(r.Trace, "\n"))
 	t.Log(summary(1, r.Stats, len(r.Violations)))

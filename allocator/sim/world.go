@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/signet-identity/signet/kvstore"
@@ -14,14 +15,15 @@ import (
 
 // world is everything that one run consists of.
 type world struct {
-	opt    Options
-	random *rand.Rand
-	now    time.Duration // the store's clock, and everybody's
-	queue  happenings
-	order  uint64
-	stats  Stats
-	faults faults
-	quiet  bool // no more faults
+	opt     Options
+	random  *rand.Rand
+	now     time.Duration // the store's clock, and everybody's
+	queue   happenings
+	order   uint64
+	stats   Stats
+	faults  faults
+	quiet   bool    // no more faults
+	fastest float64 // how much faster than the store's a clock may run
 
 	layout  kvstore.Layout
 	model   *fake.Model
@@ -119,12 +121,15 @@ func (w *world) between(lo, hi time.Duration) time.Duration {
 
 // fault counts a fault and says whether it is to happen.
 func (w *world) fault(kind string, p float64) bool {
-	if w.quiet || !w.chance(p) {
+	if w.quiet || !w.chance(p) || w.left(kind) {
 		return false
 	}
 	w.stats.Faults[kind]++
 	return true
 }
+
+// left says whether this kind of fault is left out.
+func (w *world) left(kind string) bool { return slices.Contains(w.opt.Without, kind) }
 
 // violate notes the first violation; the run ends with it.
 func (w *world) violate(i Violation) {
