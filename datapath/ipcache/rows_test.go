@@ -46,7 +46,7 @@ func TestRowTableModel(t *testing.T) {
 			},
 			"release": func(t *rapid.T) {
 				if len(m.count) == 0 {
-					t.Skip()
+					t.Skip("nothing to release")
 				}
 				index := rapid.SampledFrom(sortedKeys(m.count)).Draw(t, "index")
 				table.release(index, now, 1)
