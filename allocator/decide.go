@@ -395,7 +395,7 @@ func (c *Core) answer(s *set, p *plan, r *request, had ref, rev int64) {
 	case wantPurge:
 		c.stats.PurgedReferences++
 	case wantAnnounced:
-		c.announced(r)
+		c.helloDone(r.hello)
 	}
 }
 

@@ -30,16 +30,10 @@ func (c *Core) Acknowledge(r AckRequest) {
 	c.acks[r.Node] = ack{instance: r.Instance, revision: max(r.Position.Revision, c.acked(n))}
 }
 
-// continues says whether the store continues the view's lineage: the view's
-// nonce is listed with a last counter at or above the view's.
+// continues says whether the store continues the view's lineage.
 func (c *Core) continues(p Position) bool {
 	l, _ := c.lineage()
-	for _, t := range l.Terms {
-		if t.Nonce == p.Nonce {
-			return t.Last >= p.Counter
-		}
-	}
-	return false
+	return l.Continues(p)
 }
 
 // acked is the revision that the node has acknowledged to this leader; 0: none.

@@ -79,6 +79,17 @@ type Lineage struct {
 	Terms   []Term `json:"terms"`    // the last MaxTerms, oldest first
 }
 
+// Continues says whether a store with this lineage continues a view's: the
+// view's nonce is listed with a last counter at or above the view's.
+func (l Lineage) Continues(view Position) bool {
+	for _, t := range l.Terms {
+		if t.Nonce == view.Nonce {
+			return t.Last >= view.Counter
+		}
+	}
+	return false
+}
+
 // MaxTerms bounds Lineage.Terms.
 const MaxTerms = 64
 

@@ -243,8 +243,6 @@ func later(a, b HeldPair) bool {
 	return a.CreateRevision > b.CreateRevision
 }
 
-func (c *Core) announced(r *request) { c.helloDone(r.hello) }
-
 func (c *Core) helloDone(w *helloWait) {
 	if w.left--; w.left > 0 {
 		return

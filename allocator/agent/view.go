@@ -219,7 +219,7 @@ func (v *view) missing(named map[allocator.Key]bool) []allocator.Key {
 // follow compares the store's lineage with the view's. A copy from within the
 // present term may have the same counter: then the revision tells.
 func (v *view) follow(l allocator.Lineage, wentBack bool) {
-	if wentBack || v.position.Nonce != "" && !continues(l, v.position) {
+	if wentBack || v.position.Nonce != "" && !l.Continues(v.position) {
 		v.restored, v.out.restored = true, true
 		clear(v.withdrawn)
 		for _, info := range v.numbers {
@@ -232,17 +232,6 @@ func (v *view) follow(l allocator.Lineage, wentBack bool) {
 	if len(l.Terms) > 0 {
 		v.position.Nonce, v.position.Counter = l.Terms[len(l.Terms)-1].Nonce, l.Counter
 	}
-}
-
-// continues reports whether a store with this lineage continues the view's:
-// the view's nonce is listed with a last counter at or past the view's.
-func continues(l allocator.Lineage, at allocator.Position) bool {
-	for _, term := range l.Terms {
-		if term.Nonce == at.Nonce {
-			return term.Last >= at.Counter
-		}
-	}
-	return false
 }
 
 func (v *view) info(n identity.Number) *numberInfo {

@@ -55,10 +55,5 @@ func (f Facts) Continues(p allocator.Position) bool {
 	if f.Lineage == nil {
 		return p.Nonce == ""
 	}
-	for _, t := range f.Lineage.Terms {
-		if t.Nonce == p.Nonce {
-			return t.Last >= p.Counter
-		}
-	}
-	return p.Nonce == ""
+	return f.Lineage.Continues(p) || p.Nonce == ""
 }
